@@ -1,0 +1,1 @@
+"""Adapters of the core ports: Postgres, NATS JetStream, payload directories."""

@@ -1,0 +1,1 @@
+"""Generated gRPC code and the typed clients, subjects and mappings around it."""

@@ -1,0 +1,1 @@
+"""What every service process is made of: settings, logs, telemetry, health, gRPC server, lifecycle."""

@@ -1,0 +1,1 @@
+"""For tests only: in-memory twins, compliance suites, builders, real backends."""

@@ -1,0 +1,1 @@
+"""Appends canonical events; serves HTTP and gRPC."""

@@ -1,0 +1,1 @@
+"""Drains the outbox to JetStream, at least once, in order per execution."""

@@ -1,0 +1,1 @@
+"""Folds events, evaluates playbooks, issues commands and grants claims."""

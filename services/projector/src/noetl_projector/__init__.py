@@ -1,0 +1,1 @@
+"""Turns events into queryable projections and answers queries over them."""

@@ -1,0 +1,1 @@
+"""Finds silent commands and has them abandoned."""

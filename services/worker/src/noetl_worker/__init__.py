@@ -1,0 +1,1 @@
+"""Claims commands, runs tools, persists results before telling anyone."""

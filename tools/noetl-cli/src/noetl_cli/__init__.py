@@ -1,0 +1,1 @@
+"""The noetl command: run and watch playbooks, and the whole stack on one machine."""
