@@ -1,0 +1,1 @@
+"""PostgreSQL: the canonical log, its outbox, catalog, leases and projections."""

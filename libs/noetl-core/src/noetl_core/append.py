@@ -1,0 +1,211 @@
+"""What callers ask to be appended, and what the log is known to hold when that is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from noetl_core.envelope import Draft, StoredEvent, check_result_shape, encode_body
+from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.sharding import shard_of
+
+END_KEY = "execution/end"
+"""All terminal events of an execution share this key, so that exactly one of them can win."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """The right to write for one shard in one role, good for one epoch."""
+
+    role: str
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A wake-up that is published after the commit, exactly as given."""
+
+    subject: str
+    body: bytes
+    execution_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamStart:
+    """Creates the stream; `start_key` makes repeated starts one execution."""
+
+    parent_execution_id: int | None = None
+    start_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamAppend:
+    """Drafts for one execution."""
+
+    execution_id: int
+    drafts: tuple[Draft, ...]
+    expected_stream_version: int | None = None
+    start: StreamStart | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest:
+    """What one caller wants appended, all or nothing; it may span streams of one tenant."""
+
+    tenant_id: str
+    organization_id: str
+    streams: tuple[StreamAppend, ...]
+    fence: Fence | None = None
+    hints: tuple[Hint, ...] = ()
+    producer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """Outcome for one draft: its event, or the first one under its key."""
+
+    event: StoredEvent
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDraft:
+    """A draft with everything that can be computed before the head lock is held."""
+
+    draft: Draft
+    event_id: int
+    event_time: datetime
+    content_sha256: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedStream:
+    """One stream of a prepared request."""
+
+    append: StreamAppend
+    drafts: tuple[PreparedDraft, ...]
+    shard: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """A request whose bodies are encoded."""
+
+    request: AppendRequest
+    streams: tuple[PreparedStream, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a stream stands: what the next event continues."""
+
+    execution_id: int
+    tenant_id: str
+    organization_id: str
+    shard: int
+    version: int = 0
+    checksum: str = ""
+    ingest_time: datetime | None = None
+    terminal: bool = False
+    parent_execution_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKey:
+    """An idempotency key that the log has."""
+
+    content_sha256: str
+    event_id: int
+    event: StoredEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogView:
+    """What the log says about the streams, keys, aggregates and leases of a batch, read under the head locks."""
+
+    now: datetime
+    heads: Mapping[int, Head]
+    keys: Mapping[tuple[int, str], KnownKey] = field(default_factory=dict)
+    aggregate_versions: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    epochs: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    started: Mapping[tuple[str, str, str], KnownKey] = field(default_factory=dict)
+    """First events of executions, by (tenant, organization, start key)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedEvent:
+    """An accepted event with the facts that become columns."""
+
+    stored: StoredEvent
+    prepared: PreparedDraft
+    head: Head
+    aggregate_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """The verdict over a batch."""
+
+    outcomes: tuple[tuple[Appended, ...] | NoetlError, ...]
+    events: tuple[PlacedEvent, ...]
+    heads: tuple[Head, ...]
+    created: tuple[tuple[Head, StreamStart], ...]
+    hints: tuple[Hint, ...]
+
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_KEY_CHARACTERS = 512
+
+
+def prepare(
+    request: AppendRequest, *, next_event_id: Callable[[], int], now: datetime, shard_count: int
+) -> PreparedRequest:
+    """Check what can be checked, and encode what can be encoded, before any lock is held."""
+    if not request.streams:
+        raise InvalidInput("an append names at least one stream")
+    seen: set[int] = set()
+    streams: list[PreparedStream] = []
+    for stream in request.streams:
+        if stream.execution_id in seen:
+            raise InvalidInput(f"execution {stream.execution_id} is named twice in one append")
+        if not stream.drafts:
+            raise InvalidInput(f"no drafts for execution {stream.execution_id}")
+        seen.add(stream.execution_id)
+        drafts = tuple(
+            _prepare_draft(request, stream, draft, next_event_id(), now) for draft in stream.drafts
+        )
+        streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
+    return PreparedRequest(request, tuple(streams))
+
+
+def _prepare_draft(
+    request: AppendRequest, stream: StreamAppend, draft: Draft, event_id: int, now: datetime
+) -> PreparedDraft:
+    if not draft.event_type:
+        raise InvalidInput("an event has a type")
+    if not 0 < len(draft.idempotency_key) <= MAX_KEY_CHARACTERS:
+        raise InvalidInput(f"{draft.event_type}: an idempotency key has 1 to {MAX_KEY_CHARACTERS} characters")
+    if draft.result is not None:
+        check_result_shape(draft.result)
+    content = draft.content_sha256()
+    event_time = draft.event_time or now
+    parent = stream.start.parent_execution_id if stream.start else None
+    body = encode_body(
+        draft,
+        event_id=event_id,
+        tenant_id=request.tenant_id,
+        organization_id=request.organization_id,
+        execution_id=stream.execution_id,
+        event_time=event_time,
+        producer=request.producer,
+        parent_execution_id=str(parent) if parent else "",
+        content_sha256=content,
+    )
+    if len(body) > MAX_BODY_BYTES:
+        raise InvalidInput(
+            f"{draft.event_type} has {len(body)} bytes, an event has at most {MAX_BODY_BYTES}: store data as a payload"
+        )
+    return PreparedDraft(draft, event_id, event_time, content, body)

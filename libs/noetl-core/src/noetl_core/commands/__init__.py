@@ -1,0 +1,1 @@
+"""The command surface: the unit of work that one worker claims and completes."""

@@ -1,0 +1,123 @@
+"""Facts about a command: one attempt at one activation of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_core.catalog import event_type
+
+
+@event_type("command.issued", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandIssued:
+    """A worker may claim this attempt."""
+
+    command_id: str
+    step: str
+    activation: int
+    attempt: int
+    pool: str = "default"
+    cause_step: str = ""
+
+
+@event_type("command.claimed", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandClaimed:
+    """One worker holds the attempt until its lease ends."""
+
+    command_id: str
+    step: str
+    worker_id: str
+    lease_seconds: float
+    after: str | None = None
+    worker_locator: str | None = None
+
+
+@event_type("command.started", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandStarted:
+    """The worker that holds the attempt runs it."""
+
+    command_id: str
+    step: str
+    worker_id: str
+
+
+@event_type("command.heartbeat", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHeartbeat:
+    """The worker is alive; its lease starts anew."""
+
+    command_id: str
+    step: str
+    worker_id: str
+    lease_seconds: float
+
+
+@event_type("call.done", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDone:
+    """The tool returned; its result is stored by reference."""
+
+    command_id: str
+    step: str
+    result: Mapping[str, Any] | None
+
+
+@event_type("call.error", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallFailed:
+    """The tool failed; what it said is in the result's context and stored by reference."""
+
+    command_id: str
+    step: str
+    result: Mapping[str, Any] | None
+
+
+@event_type("command.completed", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandCompleted:
+    """The attempt ended well."""
+
+    command_id: str
+    step: str
+    worker_id: str
+
+
+@event_type("command.failed", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFailed:
+    """The attempt ended with an error of its tool."""
+
+    command_id: str
+    step: str
+    worker_id: str
+
+
+@event_type("command.abandoned", aggregate_type="command")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandAbandoned:
+    """The attempt's worker was silent for too long; what it may still deliver does not count."""
+
+    command_id: str
+    step: str
+    previous_owner: str
+    reclaimer: str
+    prior_lease_until: str
+    previous_attempt: int
+    max_attempts: int
+
+
+CommandEvent = (
+    CommandIssued
+    | CommandClaimed
+    | CommandStarted
+    | CommandHeartbeat
+    | CallDone
+    | CallFailed
+    | CommandCompleted
+    | CommandFailed
+    | CommandAbandoned
+)

@@ -1,0 +1,80 @@
+"""How facts change a command. Total and pure: it never refuses a fact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import assert_never
+
+from noetl_core.commands.events import (
+    CallDone,
+    CallFailed,
+    CommandAbandoned,
+    CommandClaimed,
+    CommandCompleted,
+    CommandEvent,
+    CommandFailed,
+    CommandHeartbeat,
+    CommandIssued,
+    CommandStarted,
+)
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.recorded import Recorded
+
+
+def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> Command:
+    """The command after a fact about it."""
+    at = recorded.ingest_time
+    if isinstance(event, CommandIssued):
+        return Command(
+            command_id=event.command_id,
+            step=event.step,
+            activation=event.activation,
+            attempt=event.attempt,
+            pool=event.pool,
+            cause_step=event.cause_step,
+            status=CommandStatus.ISSUED,
+            issued_at=at,
+            issued_version=recorded.stream_version,
+            trace=recorded.envelope.trace,
+            aggregate_version=recorded.aggregate_version,
+            stream_version=recorded.stream_version,
+        )
+    if command is None:  # A fact about a command whose issue was pruned away: only its identity is left.
+        command = Command(
+            command_id=event.command_id,
+            step=event.step,
+            activation=0,
+            attempt=0,
+            pool="",
+            cause_step="",
+            status=CommandStatus.COMPLETED,
+            issued_at=at,
+            issued_version=0,
+        )
+    command = replace(
+        command, aggregate_version=recorded.aggregate_version, stream_version=recorded.stream_version
+    )
+    match event:
+        case CommandClaimed():
+            return replace(
+                command,
+                status=CommandStatus.CLAIMED,
+                worker_id=event.worker_id,
+                claimed_after=event.after or "",
+                lease_until=at + timedelta(seconds=event.lease_seconds),
+            )
+        case CommandStarted():
+            return replace(command, status=CommandStatus.STARTED)
+        case CommandHeartbeat():
+            return replace(command, lease_until=at + timedelta(seconds=event.lease_seconds))
+        case CallDone() | CallFailed():
+            return command
+        case CommandCompleted():
+            return replace(command, status=CommandStatus.COMPLETED, lease_until=None, ended_at=at)
+        case CommandFailed():
+            return replace(command, status=CommandStatus.FAILED, lease_until=None, ended_at=at)
+        case CommandAbandoned():
+            return replace(command, status=CommandStatus.ABANDONED, lease_until=None, ended_at=at)
+        case _:
+            assert_never(event)

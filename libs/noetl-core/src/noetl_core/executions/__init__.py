@@ -1,0 +1,1 @@
+"""The execution surface: how a playbook run proceeds and ends."""

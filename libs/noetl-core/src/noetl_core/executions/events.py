@@ -1,0 +1,125 @@
+"""Facts about an execution and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_core.catalog import event_type
+from noetl_core.payloads import PayloadRef
+
+
+@event_type("playbook.initialized")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookInitialized:
+    """An execution exists, pinned to one version of a playbook; its variables are stored by reference."""
+
+    path: str
+    version: int
+    catalog_id: str
+    payload_ref: PayloadRef | None
+
+
+@event_type("workflow.initialized")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowInitialized:
+    """The planner has taken up the execution."""
+
+    entry_step: str
+
+
+@event_type("step.enter")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEntered:
+    """An activation of a step begins; `cause_step` is the step whose arc led here.
+
+    `consumes` names the causes of the arrivals that this activation answers: all of them at a join, one for a
+    back edge.
+    """
+
+    step: str
+    activation: int
+    cause_step: str = ""
+    consumes: tuple[str, ...] = ()
+
+
+@event_type("step.exit")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepExited:
+    """An activation is over and routing has spoken: the arcs that fired, or why the step failed."""
+
+    step: str
+    activation: int
+    status: str
+    fired: tuple[str, ...] = ()
+    error: Mapping[str, Any] | None = None
+    handled: bool = True
+
+
+@event_type("step.skipped")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped:
+    """The step can no longer be reached in this execution."""
+
+    step: str
+
+
+@event_type("workflow.completed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowCompleted:
+    """Nothing is left to run, and no failure is unhandled."""
+
+
+@event_type("workflow.failed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowFailed:
+    """Nothing is left to run, and a failure is unhandled."""
+
+    error: Mapping[str, Any]
+
+
+@event_type("playbook.completed", terminal=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookCompleted:
+    """The execution ended well."""
+
+
+@event_type("playbook.failed", terminal=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaybookFailed:
+    """The execution ended badly."""
+
+    error: Mapping[str, Any]
+
+
+@event_type("execution.cancelled", terminal=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionCancelled:
+    """Somebody ended the execution."""
+
+    reason: str
+    cancelled_by: str
+
+
+@event_type("execution.retired", after_end=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionRetired:
+    """The history of an ended execution was moved out of the hot log."""
+
+    manifest: str
+
+
+ExecutionEvent = (
+    PlaybookInitialized
+    | WorkflowInitialized
+    | StepEntered
+    | StepExited
+    | StepSkipped
+    | WorkflowCompleted
+    | WorkflowFailed
+    | PlaybookCompleted
+    | PlaybookFailed
+    | ExecutionCancelled
+    | ExecutionRetired
+)

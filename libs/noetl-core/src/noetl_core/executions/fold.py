@@ -1,0 +1,98 @@
+"""How facts change an execution. Total and pure: it never refuses a fact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+from noetl_core.executions.events import (
+    ExecutionCancelled,
+    ExecutionEvent,
+    ExecutionRetired,
+    PlaybookCompleted,
+    PlaybookFailed,
+    PlaybookInitialized,
+    StepEntered,
+    StepExited,
+    StepSkipped,
+    WorkflowCompleted,
+    WorkflowFailed,
+    WorkflowInitialized,
+)
+from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+
+
+def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime) -> Execution:
+    """The execution after a fact about it."""
+    match event:
+        case PlaybookInitialized():
+            return replace(
+                execution,
+                path=event.path,
+                version=event.version,
+                catalog_id=event.catalog_id,
+                workload=event.payload_ref,
+                started_at=event_time,
+            )
+        case WorkflowInitialized():
+            return replace(execution, arrivals=(Arrival(step=event.entry_step, cause_step=""),))
+        case StepEntered():
+            return _enter(execution, event)
+        case StepExited():
+            return _exit(execution, event)
+        case StepSkipped():
+            return _with_step(execution, event.step, Step(status=StepStatus.SKIPPED))
+        case WorkflowCompleted() | WorkflowFailed() | ExecutionRetired():
+            return execution
+        case PlaybookCompleted():
+            return _end(execution, ExecutionStatus.COMPLETED, event_time)
+        case PlaybookFailed():
+            ended = _end(execution, ExecutionStatus.FAILED, event_time)
+            return ended if execution.status.is_final else replace(ended, error=event.error)
+        case ExecutionCancelled():
+            return _end(execution, ExecutionStatus.CANCELLED, event_time)
+        case _:
+            assert_never(event)
+
+
+def _enter(execution: Execution, event: StepEntered) -> Execution:
+    before = execution.steps.get(event.step)
+    step = Step(
+        status=StepStatus.ACTIVE,
+        activation=event.activation,
+        cause_step=event.cause_step,
+        result=before.result if before else None,
+    )
+    consumed = replace(execution, arrivals=_without(execution.arrivals, event))
+    return _with_step(consumed, event.step, step)
+
+
+def _without(arrivals: tuple[Arrival, ...], event: StepEntered) -> tuple[Arrival, ...]:
+    left = list(arrivals)
+    for cause in event.consumes:
+        answered = Arrival(step=event.step, cause_step=cause)
+        if answered in left:
+            left.remove(answered)
+    return tuple(left)
+
+
+def _exit(execution: Execution, event: StepExited) -> Execution:
+    before = execution.steps.get(event.step, Step(status=StepStatus.ACTIVE))
+    status = StepStatus.FAILED if event.status == "error" else StepStatus.DONE
+    fired = tuple(Arrival(step=target, cause_step=event.step) for target in event.fired)
+    failure = execution.failure
+    if failure is None and not event.handled:
+        failure = event.error
+    left = replace(execution, arrivals=execution.arrivals + fired, failure=failure)
+    return _with_step(left, event.step, replace(before, status=status, activation=event.activation))
+
+
+def _with_step(execution: Execution, name: str, step: Step) -> Execution:
+    return replace(execution, steps={**execution.steps, name: step})
+
+
+def _end(execution: Execution, status: ExecutionStatus, event_time: datetime) -> Execution:
+    if execution.status.is_final:
+        return execution
+    return replace(execution, status=status, ended_at=event_time, arrivals=())

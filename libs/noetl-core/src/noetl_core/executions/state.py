@@ -1,0 +1,77 @@
+"""What an execution looks like: its status, its steps, and the arrivals that wait at joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from noetl_core.payloads import PayloadRef
+
+
+class ExecutionStatus(StrEnum):
+    """Where an execution stands. The last three are final: a terminal state never reverts."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can follow."""
+        return self in (ExecutionStatus.COMPLETED, ExecutionStatus.FAILED, ExecutionStatus.CANCELLED)
+
+
+class StepStatus(StrEnum):
+    """Where a step stands after its last activation."""
+
+    ACTIVE = "active"
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step that was entered or skipped; `result` is that of its last finished activation."""
+
+    status: StepStatus
+    activation: int = 0
+    cause_step: str = ""
+    result: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """An arc has fired into a step that has not been entered for it yet."""
+
+    step: str
+    cause_step: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One run of a playbook, as the log tells it."""
+
+    execution_id: int
+    tenant_id: str = ""
+    organization_id: str = ""
+    path: str = ""
+    version: int = 0
+    catalog_id: str = ""
+    parent_execution_id: str = ""
+    workload: PayloadRef | None = None
+    status: ExecutionStatus = ExecutionStatus.RUNNING
+    steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
+    arrivals: tuple[Arrival, ...] = ()
+    failure: Mapping[str, Any] | None = None
+    """The first failure that no arc handled; decides how the execution ends."""
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: Mapping[str, Any] | None = None
+    trace: str = ""

@@ -1,0 +1,100 @@
+"""THE fold: what an execution looks like after its events. Planner, projector, replay and parity checks share it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+
+from noetl_core.commands.events import CallDone, CallFailed, CommandEvent
+from noetl_core.commands.fold import evolve as evolve_command
+from noetl_core.commands.state import Command
+from noetl_core.executions.events import ExecutionEvent
+from noetl_core.executions.fold import evolve as evolve_execution
+from noetl_core.executions.state import Execution, Step, StepStatus
+from noetl_core.recorded import Recorded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Every surface of one execution at one version."""
+
+    execution: Execution
+    commands: Mapping[str, Command] = field(default_factory=lambda: MappingProxyType({}))
+    stream_version: int = 0
+    last_event_id: int = 0
+    last_event_type: str = ""
+    last_node_name: str = ""
+    event_time_watermark: datetime | None = None
+    unknown_events: int = 0
+    """Events of types that this release does not know: counted, never fatal."""
+
+
+def empty(execution_id: int) -> State:
+    """An execution of which nothing is known yet."""
+    return State(execution=Execution(execution_id=execution_id))
+
+
+def fold(state: State, recorded: Recorded) -> State:
+    """The state after one more event. `stream_version` is the highest that was folded."""
+    envelope, content = recorded.envelope, recorded.content
+    execution, commands, unknown = state.execution, state.commands, state.unknown_events
+    if not execution.tenant_id:
+        execution = replace(
+            execution,
+            tenant_id=envelope.tenant_id,
+            organization_id=envelope.organization_id,
+            parent_execution_id=envelope.parent_execution_id,
+            trace=envelope.trace,
+        )
+    if isinstance(content, ExecutionEvent):
+        execution = evolve_execution(execution, content, event_time=envelope.event_time)
+    elif isinstance(content, CommandEvent):
+        command = evolve_command(commands.get(content.command_id), content, recorded)
+        commands = {**commands, content.command_id: command}
+        if isinstance(content, CallDone | CallFailed):
+            execution = _with_result(execution, content)
+    else:
+        unknown += 1
+    watermark = state.event_time_watermark
+    return State(
+        execution=execution,
+        commands=commands,
+        stream_version=max(state.stream_version, recorded.stream_version),
+        last_event_id=envelope.event_id,
+        last_event_type=envelope.event_type,
+        last_node_name=envelope.node_name or state.last_node_name,
+        event_time_watermark=max(watermark, envelope.event_time) if watermark else envelope.event_time,
+        unknown_events=unknown,
+    )
+
+
+def fold_all(state: State, events: Iterable[Recorded]) -> State:
+    """The state after several events."""
+    for recorded in events:
+        state = fold(state, recorded)
+    return state
+
+
+def prune(state: State) -> State:
+    """Drop closed commands that nothing can refer to any more, so that state stays bounded by the playbook's size.
+
+    The last closed attempt of each step stays: a worker may repeat a completion whose answer it never saw.
+    """
+    latest: dict[str, Command] = {}
+    kept: dict[str, Command] = {}
+    for command_id, command in state.commands.items():
+        if command.is_open:
+            kept[command_id] = command
+        elif (other := latest.get(command.step)) is None or other.stream_version < command.stream_version:
+            latest[command.step] = command
+    kept.update({command.command_id: command for command in latest.values()})
+    return state if len(kept) == len(state.commands) else replace(state, commands=kept)
+
+
+def _with_result(execution: Execution, content: CallDone | CallFailed) -> Execution:
+    before = execution.steps.get(content.step, Step(status=StepStatus.ACTIVE))
+    return replace(
+        execution, steps={**execution.steps, content.step: replace(before, result=content.result)}
+    )

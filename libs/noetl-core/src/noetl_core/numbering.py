@@ -1,0 +1,277 @@
+"""What an append accepts: guards, duplicates, versions and the hash chain, decided purely under the head locks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from noetl_core.append import (
+    END_KEY,
+    Appended,
+    AppendRequest,
+    Head,
+    Hint,
+    KnownKey,
+    LogView,
+    Numbered,
+    PlacedEvent,
+    PreparedDraft,
+    PreparedRequest,
+    PreparedStream,
+    StreamStart,
+)
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, chain_checksum
+from noetl_core.errors import (
+    AlreadyExists,
+    AlreadyTerminal,
+    Fenced,
+    InvalidInput,
+    KeyTaken,
+    NoetlError,
+    NotFound,
+    TooEarly,
+    VersionConflict,
+)
+from noetl_core.events import is_allowed_after_end, is_terminal
+
+
+class _Overlay:
+    """The view, changed by what was accepted so far. A request works on an overlay of its own, so that a refused one
+    leaves no trace."""
+
+    def __init__(self, view: LogView, below: _Overlay | None = None) -> None:
+        self.view = view
+        self._below = below
+        self.heads: dict[int, Head] = {}
+        self.keys: dict[tuple[int, str], KnownKey] = {}
+        self.aggregates: dict[tuple[int, str], int] = {}
+        self.started: dict[tuple[str, str, str], KnownKey] = {}
+        self.created: list[tuple[int, StreamStart]] = []
+        self.events: list[PlacedEvent] = []
+
+    def absorb(self, accepted: _Overlay) -> None:
+        self.heads.update(accepted.heads)
+        self.keys.update(accepted.keys)
+        self.aggregates.update(accepted.aggregates)
+        self.started.update(accepted.started)
+        self.created.extend(accepted.created)
+        self.events.extend(accepted.events)
+
+    def head(self, execution_id: int) -> Head | None:
+        found = self.heads.get(execution_id)
+        if found is None:
+            found = self._below.head(execution_id) if self._below else self.view.heads.get(execution_id)
+        return found
+
+    def known(self, execution_id: int, key: str) -> KnownKey | None:
+        found = self.keys.get((execution_id, key))
+        if found is None:
+            found = (
+                self._below.known(execution_id, key)
+                if self._below
+                else self.view.keys.get((execution_id, key))
+            )
+        return found
+
+    def start(self, tenant_id: str, organization_id: str, key: str) -> KnownKey | None:
+        where = (tenant_id, organization_id, key)
+        found = self.started.get(where)
+        if found is None:
+            found = (
+                self._below.start(tenant_id, organization_id, key)
+                if self._below
+                else self.view.started.get(where)
+            )
+        return found
+
+    def aggregate_version(self, execution_id: int, aggregate_id: str) -> int:
+        where = (execution_id, aggregate_id)
+        if where in self.aggregates:
+            return self.aggregates[where]
+        if self._below:
+            return self._below.aggregate_version(execution_id, aggregate_id)
+        return self.view.aggregate_versions.get(where, 0)
+
+
+def number(requests: Sequence[PreparedRequest], view: LogView) -> Numbered:
+    """Give each request its verdict and each accepted draft its place; a loser harms only itself."""
+    batch = _Overlay(view)
+    outcomes: list[tuple[Appended, ...] | NoetlError] = []
+    hints: list[Hint] = []
+    for prepared in requests:
+        attempt = _Overlay(view, batch)
+        try:
+            appended = _number_request(prepared, attempt)
+        except NoetlError as refusal:
+            outcomes.append(refusal)
+            continue
+        batch.absorb(attempt)
+        outcomes.append(appended)
+        if attempt.events:
+            hints.extend(prepared.request.hints)
+    created_ids = {execution_id for execution_id, _ in batch.created}
+    return Numbered(
+        outcomes=tuple(outcomes),
+        events=tuple(batch.events),
+        heads=tuple(head for head in batch.heads.values() if head.execution_id not in created_ids),
+        created=tuple((batch.heads[execution_id], start) for execution_id, start in batch.created),
+        hints=tuple(hints),
+    )
+
+
+def _number_request(prepared: PreparedRequest, overlay: _Overlay) -> tuple[Appended, ...]:
+    request = prepared.request
+    appended: list[Appended] = []
+    for stream in prepared.streams:
+        appended.extend(_number_stream(request, stream, overlay))
+    if overlay.events:
+        _check_fence(request, prepared.streams, overlay.view)
+    return tuple(appended)
+
+
+def _check_fence(request: AppendRequest, streams: Sequence[PreparedStream], view: LogView) -> None:
+    fence = request.fence
+    if fence is None:
+        return
+    foreign = [stream for stream in streams if stream.shard != fence.shard]
+    if len(foreign) == len(streams):
+        raise InvalidInput(f"fence of shard {fence.shard} given for streams of other shards")
+    current = view.epochs.get((fence.role, fence.shard), 0)
+    if current != fence.epoch:
+        raise Fenced(role=fence.role, shard=fence.shard, epoch=fence.epoch, current=current)
+
+
+def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Overlay) -> tuple[Appended, ...]:
+    append = stream.append
+    repeated = _repeated_start(request, stream, overlay)
+    if repeated is not None:
+        return repeated
+    head = _head_for(request, stream, overlay)
+    found = [_duplicate_of(head.execution_id, draft, overlay) for draft in stream.drafts]
+    if append.expected_stream_version is not None and None in found:
+        if head.version != append.expected_stream_version:
+            raise VersionConflict(
+                subject=f"execution {head.execution_id}",
+                expected=append.expected_stream_version,
+                current=head.version,
+            )
+    appended: list[Appended] = []
+    for draft in stream.drafts:
+        # Asked again, because an earlier draft of this very request may have taken the key.
+        duplicate = _duplicate_of(head.execution_id, draft, overlay)
+        if duplicate is not None:
+            appended.append(Appended(event=duplicate.event, duplicate=True))
+            continue
+        head, stored = _place(head, draft, overlay)
+        appended.append(Appended(event=stored, duplicate=False))
+    overlay.heads[head.execution_id] = head
+    return tuple(appended)
+
+
+def _repeated_start(
+    request: AppendRequest, stream: PreparedStream, overlay: _Overlay
+) -> tuple[Appended, ...] | None:
+    """The first start under a start key is the answer to every later one with the same content."""
+    start = stream.append.start
+    if start is None or not start.start_key:
+        return None
+    known = overlay.start(request.tenant_id, request.organization_id, start.start_key)
+    if known is None:
+        return None
+    if known.content_sha256 != stream.drafts[0].content_sha256:
+        raise KeyTaken(key=start.start_key, event_id=str(known.event_id), stream_version=1)
+    return (Appended(event=known.event, duplicate=True),)
+
+
+def _head_for(request: AppendRequest, stream: PreparedStream, overlay: _Overlay) -> Head:
+    append = stream.append
+    head = overlay.head(append.execution_id)
+    if append.start is None:
+        visible = head is not None and (head.tenant_id, head.organization_id) == (
+            request.tenant_id,
+            request.organization_id,
+        )
+        if head is None or not visible:
+            raise NotFound("execution", append.execution_id, code="execution.not_found")
+        return head
+    if head is not None:
+        raise AlreadyExists(f"execution {append.execution_id} exists already")
+    head = Head(
+        execution_id=append.execution_id,
+        tenant_id=request.tenant_id,
+        organization_id=request.organization_id,
+        shard=stream.shard,
+        parent_execution_id=append.start.parent_execution_id,
+    )
+    overlay.created.append((head.execution_id, append.start))
+    return head
+
+
+def _duplicate_of(execution_id: int, draft: PreparedDraft, overlay: _Overlay) -> KnownKey | None:
+    key = draft.draft.idempotency_key
+    known = overlay.known(execution_id, key)
+    if known is None or known.content_sha256 == draft.content_sha256:
+        return known
+    if key == END_KEY:
+        raise AlreadyTerminal(str(execution_id))
+    raise KeyTaken(key=key, event_id=str(known.event_id), stream_version=known.event.stream_version)
+
+
+def _place(head: Head, prepared: PreparedDraft, overlay: _Overlay) -> tuple[Head, StoredEvent]:
+    draft = prepared.draft
+    if head.terminal and not is_allowed_after_end(draft.event_type):
+        raise AlreadyTerminal(str(head.execution_id))
+    if draft.not_before is not None and overlay.view.now < draft.not_before:
+        raise TooEarly(f"{draft.event_type} may not happen before {draft.not_before.isoformat()}")
+    stream_version = head.version + 1
+    aggregate_id = draft.aggregate_id or str(head.execution_id)
+    aggregate_version = _next_aggregate_version(head, draft, aggregate_id, stream_version, overlay)
+    now = overlay.view.now
+    ingest_time = now if head.ingest_time is None else max(head.ingest_time, now)
+    stored = StoredEvent(
+        body=prepared.body,
+        stream_version=stream_version,
+        aggregate_version=aggregate_version,
+        ingest_time=ingest_time,
+        prev_checksum=head.checksum,
+        checksum=chain_checksum(
+            prev_checksum=head.checksum,
+            stream_version=stream_version,
+            aggregate_version=aggregate_version,
+            ingest_time=ingest_time,
+            body=prepared.body,
+        ),
+    )
+    moved = replace(
+        head,
+        version=stream_version,
+        checksum=stored.checksum,
+        ingest_time=ingest_time,
+        terminal=head.terminal or is_terminal(draft.event_type),
+    )
+    known = KnownKey(prepared.content_sha256, prepared.event_id, stored)
+    overlay.keys[(head.execution_id, draft.idempotency_key)] = known
+    if head.version == 0 and overlay.created and overlay.created[-1][1].start_key:
+        start_key = overlay.created[-1][1].start_key
+        overlay.started[(head.tenant_id, head.organization_id, start_key)] = known
+    overlay.events.append(PlacedEvent(stored, prepared, head, aggregate_id))
+    return moved, stored
+
+
+def _next_aggregate_version(
+    head: Head, draft: Draft, aggregate_id: str, stream_version: int, overlay: _Overlay
+) -> int:
+    """The execution's own aggregate moves with its stream; others count their own events."""
+    if draft.aggregate_type == EXECUTION_AGGREGATE:
+        current, following = head.version, stream_version
+    else:
+        current = overlay.aggregate_version(head.execution_id, aggregate_id)
+        following = current + 1
+    expected = draft.expected_aggregate_version
+    if expected is not None and expected != current:
+        raise VersionConflict(
+            subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current
+        )
+    if draft.aggregate_type != EXECUTION_AGGREGATE:
+        overlay.aggregates[(head.execution_id, aggregate_id)] = following
+    return following

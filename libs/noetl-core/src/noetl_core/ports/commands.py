@@ -1,0 +1,97 @@
+"""Work as workers and the planner exchange it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from noetl_core.payloads import PayloadRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """Which worker process asks."""
+
+    worker_id: str
+    pool: str = "default"
+    locator: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandKey:
+    """Names one attempt of one command."""
+
+    execution_id: int
+    command_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedCommand:
+    """Everything a worker needs to run one command."""
+
+    key: CommandKey
+    tenant_id: str
+    organization_id: str
+    catalog_id: str
+    step: str
+    activation: int
+    attempt: int
+    lease_seconds: float
+    idempotency_key: str
+    issued_at: datetime
+    workload: PayloadRef | None = None
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Result of each step that ran before, as {status, reference, parent_ref, context}."""
+    cause_step: str = ""
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimOutcome:
+    """The command, or why it was not granted."""
+
+    key: CommandKey
+    command: GrantedCommand | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What a completed command leads to for its worker."""
+
+    stream_version: int
+    next: GrantedCommand | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandonment:
+    """What an abandoned attempt leads to; `next_attempt` 0 means that none follows."""
+
+    stream_version: int
+    next_attempt: int
+
+
+class Commands(Protocol):
+    """Hands commands to workers and takes their results."""
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        """Claim commands; safe to repeat by the same worker."""
+        ...
+
+    async def complete(
+        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+    ) -> Completion:
+        """Deliver a result; safe to repeat. Raises `LeaseLost` when it does not count any more."""
+        ...
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+        """Keep claims alive; returns those that no longer count."""
+        ...
+
+    async def abandon(
+        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> Abandonment:
+        """Give up a silent attempt; refused when its worker was heard of since."""
+        ...
