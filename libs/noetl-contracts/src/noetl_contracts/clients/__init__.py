@@ -1,0 +1,21 @@
+"""Typed clients of every contract: core values in, core values out, errors as the core's error tree."""
+
+from noetl_contracts.clients.catalog import CatalogClient
+from noetl_contracts.clients.commands import CommandClient
+from noetl_contracts.clients.event_log import EventLogClient, WatchedEvents
+from noetl_contracts.clients.executions import ExecutionClient, StartedExecution
+from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
+from noetl_contracts.clients.projections import ProjectionClient
+from noetl_contracts.clients.shards import ShardClient
+
+__all__ = [
+    "IDEMPOTENT_METHODS",
+    "CatalogClient",
+    "CommandClient",
+    "EventLogClient",
+    "ExecutionClient",
+    "ProjectionClient",
+    "ShardClient",
+    "StartedExecution",
+    "WatchedEvents",
+]

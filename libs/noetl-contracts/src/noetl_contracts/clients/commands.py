@@ -1,0 +1,156 @@
+"""Commands over gRPC; calls go to the planner that owns the execution's shard, and follow it when it moves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import grpc
+from noetl.command.v1 import command_pb2 as pb
+from noetl.command.v1 import command_pb2_grpc as pb_grpc
+from noetl_core.canonical import encode
+from noetl_core.errors import NotOwner, Unavailable
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.sharding import shard_of
+
+from noetl_contracts.mapping import commands as mapping
+from noetl_contracts.mapping.times import timestamp
+from noetl_contracts.status import raising_noetl_errors
+
+Answer = TypeVar("Answer")
+_MAX_HOPS = 3
+
+
+class CommandClient:
+    """Port `Commands`, served by planners. Knows which address answered for which shard last."""
+
+    def __init__(
+        self,
+        *,
+        default_address: str,
+        shard_count: int,
+        connect: Callable[[str], grpc.aio.Channel],
+        timeout: float = 10.0,
+    ) -> None:
+        self._default_address = default_address
+        self._shard_count = shard_count
+        self._connect = connect
+        self._timeout = timeout
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._owners: dict[int, str] = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        """Claim commands, each shard's from its owner."""
+        outcomes: dict[CommandKey, ClaimOutcome] = {}
+        for shard, group in self._by_shard(keys).items():
+            request = pb.ClaimRequest(
+                worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in group]
+            )
+            response = await self._call(shard, _claim(request, self._timeout))
+            for one in response.outcomes:
+                outcome = mapping.claim_outcome(one)
+                outcomes[outcome.key] = outcome
+        return tuple(outcomes[key] for key in keys)
+
+    async def complete(
+        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+    ) -> Completion:
+        """Deliver a result."""
+        request = pb.CompleteRequest(
+            worker=mapping.worker_message(worker),
+            key=mapping.key_message(key),
+            result_json=encode(dict(result)),
+            wants_next=wants_next,
+        )
+        response = await self._call(self._shard(key), _complete(request, self._timeout))
+        return mapping.completion(response)
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+        """Keep claims alive; returns those that no longer count."""
+        lost: list[CommandKey] = []
+        for shard, group in self._by_shard(keys).items():
+            request = pb.HeartbeatRequest(
+                worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in group]
+            )
+            response = await self._call(shard, _heartbeat(request, self._timeout))
+            lost.extend(mapping.key(one) for one in response.lost)
+        return tuple(lost)
+
+    async def abandon(
+        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> Abandonment:
+        """Give up a silent attempt."""
+        request = pb.AbandonRequest(
+            key=mapping.key_message(key),
+            expected_aggregate_version=expected_aggregate_version,
+            lease_until=timestamp(lease_until),
+            reclaimer=reclaimer,
+        )
+        response = await self._call(self._shard(key), _abandon(request, self._timeout))
+        return Abandonment(stream_version=response.stream_version, next_attempt=response.next_attempt)
+
+    def _shard(self, key: CommandKey) -> int:
+        return shard_of(key.execution_id, self._shard_count)
+
+    def _by_shard(self, keys: Sequence[CommandKey]) -> Mapping[int, list[CommandKey]]:
+        groups: dict[int, list[CommandKey]] = defaultdict(list)
+        for key in keys:
+            groups[self._shard(key)].append(key)
+        return groups
+
+    async def _call(
+        self, shard: int, call: Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[Answer]]
+    ) -> Answer:
+        """Ask the owner; whoever is not names it, and an owner that is away is asked for at the front door."""
+        for _ in range(_MAX_HOPS):
+            address = self._owners.get(shard, self._default_address)
+            try:
+                with raising_noetl_errors():
+                    return await call(self._stub(address))
+            except NotOwner as elsewhere:
+                if not elsewhere.address or elsewhere.address == address:
+                    self._owners.pop(shard, None)
+                    raise Unavailable(f"nobody plans shard {shard} at the moment") from elsewhere
+                self._owners[shard] = elsewhere.address
+            except Unavailable:
+                if self._owners.pop(shard, None) is None:
+                    raise
+        raise Unavailable(f"the planner of shard {shard} keeps moving")
+
+    def _stub(self, address: str) -> pb_grpc.CommandServiceAsyncStub:
+        if address not in self._channels:
+            self._channels[address] = self._connect(address)
+        stub: pb_grpc.CommandServiceAsyncStub = pb_grpc.CommandServiceStub(self._channels[address])
+        return stub
+
+
+def _claim(
+    request: pb.ClaimRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.ClaimResponse]]:
+    return lambda stub: stub.Claim(request, timeout=timeout)
+
+
+def _complete(
+    request: pb.CompleteRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.CompleteResponse]]:
+    return lambda stub: stub.Complete(request, timeout=timeout)
+
+
+def _heartbeat(
+    request: pb.HeartbeatRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.HeartbeatResponse]]:
+    return lambda stub: stub.Heartbeat(request, timeout=timeout)
+
+
+def _abandon(
+    request: pb.AbandonRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.AbandonResponse]]:
+    return lambda stub: stub.Abandon(request, timeout=timeout)

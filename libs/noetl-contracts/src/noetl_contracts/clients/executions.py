@@ -1,0 +1,96 @@
+"""Executions over gRPC."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from noetl.execution.v1 import execution_pb2 as pb
+from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
+from noetl_core.canonical import encode
+from noetl_core.ids import parse_id
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionPage, ExecutionView
+
+from noetl_contracts.mapping import executions as mapping
+from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.status import raising_noetl_errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedExecution:
+    """An execution that exists now; `created` is false when its start key had been used before."""
+
+    execution_id: int
+    path: str
+    version: int
+    created: bool
+
+
+class ExecutionClient:
+    """Starts, shows and cancels executions; served by api."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
+        self._stub: pb_grpc.ExecutionServiceAsyncStub = pb_grpc.ExecutionServiceStub(channel)
+        self._timeout = timeout
+
+    async def execute(
+        self,
+        scope: Scope | None,
+        *,
+        path: str = "",
+        version: int = 0,
+        catalog_id: str = "",
+        payload: Mapping[str, Any] | None = None,
+        start_key: str = "",
+    ) -> StartedExecution:
+        """Start a playbook. A start key is made up if none is given, so that a lost answer cannot start two."""
+        request = pb.ExecuteRequest(
+            scope=scope_message(scope),
+            path=path,
+            version=version,
+            catalog_id=catalog_id,
+            payload_json=encode(dict(payload)) if payload else b"",
+            start_key=start_key or f"client/{uuid.uuid4().hex}",
+        )
+        with raising_noetl_errors():
+            response = await self._stub.Execute(request, timeout=self._timeout)
+        return StartedExecution(
+            execution_id=parse_id(response.execution_id),
+            path=response.path,
+            version=response.version,
+            created=response.created,
+        )
+
+    async def get(self, scope: Scope | None, execution_id: int, *, min_version: int = 0) -> ExecutionView:
+        """One execution."""
+        request = pb.GetRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), min_version=min_version
+        )
+        with raising_noetl_errors():
+            return mapping.execution((await self._stub.Get(request, timeout=self._timeout)).execution)
+
+    async def list(
+        self,
+        scope: Scope | None,
+        *,
+        status: str = "",
+        path: str = "",
+        page_size: int = 50,
+        page_token: str = "",
+    ) -> ExecutionPage:
+        """Executions, newest first."""
+        request = pb.ListRequest(
+            scope=scope_message(scope), status=status, path=path, page_size=page_size, page_token=page_token
+        )
+        with raising_noetl_errors():
+            return mapping.execution_page(await self._stub.List(request, timeout=self._timeout))
+
+    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> int:
+        """End an execution now; returns the version of the event that did."""
+        request = pb.CancelRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+        with raising_noetl_errors():
+            return (await self._stub.Cancel(request, timeout=self._timeout)).stream_version

@@ -1,0 +1,29 @@
+"""Which methods a channel may repeat by itself: those for which twice is the same as once."""
+
+IDEMPOTENT_METHODS = frozenset(
+    {
+        # Every draft has an idempotency key, so a repeated append is answered with the first one's events.
+        "/noetl.event.v1.EventService/Append",
+        "/noetl.event.v1.EventService/Read",
+        "/noetl.event.v1.EventService/ListHeads",
+        "/noetl.catalog.v1.CatalogService/Register",
+        "/noetl.catalog.v1.CatalogService/Get",
+        "/noetl.catalog.v1.CatalogService/List",
+        "/noetl.catalog.v1.CatalogService/ListVersions",
+        # The client always sends a start key.
+        "/noetl.execution.v1.ExecutionService/Execute",
+        "/noetl.execution.v1.ExecutionService/Get",
+        "/noetl.execution.v1.ExecutionService/List",
+        "/noetl.execution.v1.ExecutionService/Cancel",
+        "/noetl.shard.v1.ShardService/GetInstallation",
+        "/noetl.shard.v1.ShardService/Hold",
+        "/noetl.shard.v1.ShardService/Release",
+        "/noetl.shard.v1.ShardService/ListShards",
+        "/noetl.command.v1.CommandService/Claim",
+        "/noetl.command.v1.CommandService/Complete",
+        "/noetl.command.v1.CommandService/Heartbeat",
+        "/noetl.projection.v1.ProjectionService/GetExecution",
+        "/noetl.projection.v1.ProjectionService/ListExecutions",
+        "/noetl.projection.v1.ProjectionService/ListSilentCommands",
+    }
+)

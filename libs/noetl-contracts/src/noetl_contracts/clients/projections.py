@@ -1,0 +1,50 @@
+"""Projections over gRPC."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.projection.v1 import projection_pb2 as pb
+from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+
+from noetl_contracts.mapping import executions as mapping
+from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.status import raising_noetl_errors
+
+
+class ProjectionClient:
+    """Port `Projections`, served by projectors."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 5.0) -> None:
+        self._stub: pb_grpc.ProjectionServiceAsyncStub = pb_grpc.ProjectionServiceStub(channel)
+        self._timeout = timeout
+
+    async def get_execution(
+        self, scope: Scope | None, execution_id: int, *, min_version: int = 0, wait_seconds: float = 0.0
+    ) -> ExecutionView:
+        """One execution; `wait_seconds` bounds the wait for `min_version`."""
+        request = pb.GetExecutionRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), min_version=min_version
+        )
+        with raising_noetl_errors():
+            response = await self._stub.GetExecution(request, timeout=wait_seconds or self._timeout)
+        return mapping.execution(response.execution)
+
+    async def list_executions(
+        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+    ) -> ExecutionPage:
+        """Executions, newest first."""
+        request = pb.ListExecutionsRequest(
+            scope=scope_message(scope), status=status, path=path, page_size=page_size, page_token=page_token
+        )
+        with raising_noetl_errors():
+            return mapping.execution_page(await self._stub.ListExecutions(request, timeout=self._timeout))
+
+    async def silent_commands(self, *, limit: int = 100) -> tuple[SilentCommand, ...]:
+        """Claimed commands whose lease is over."""
+        with raising_noetl_errors():
+            response = await self._stub.ListSilentCommands(
+                pb.ListSilentCommandsRequest(page_size=limit), timeout=self._timeout
+            )
+        return tuple(mapping.silent_command(one) for one in response.commands)

@@ -1,0 +1,1 @@
+"""Between core values and contract messages; the only place that knows both."""

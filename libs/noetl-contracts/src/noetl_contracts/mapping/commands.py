@@ -1,0 +1,110 @@
+"""Commands, claims and completions as messages."""
+
+from __future__ import annotations
+
+from google.protobuf.duration_pb2 import Duration
+from noetl.command.v1 import command_pb2 as pb
+from noetl_core.canonical import encode
+from noetl_core.ids import parse_id
+from noetl_core.ports.commands import ClaimOutcome, CommandKey, Completion, GrantedCommand, Worker
+
+from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
+from noetl_contracts.mapping.times import moment, timestamp
+
+
+def worker_message(worker: Worker) -> pb.Worker:
+    """A worker as a message."""
+    return pb.Worker(worker_id=worker.worker_id, pool=worker.pool, locator=worker.locator)
+
+
+def worker(message: pb.Worker) -> Worker:
+    """A worker."""
+    return Worker(worker_id=message.worker_id, pool=message.pool, locator=message.locator)
+
+
+def key_message(key: CommandKey) -> pb.CommandKey:
+    """A command's name as a message."""
+    return pb.CommandKey(execution_id=str(key.execution_id), command_id=key.command_id)
+
+
+def key(message: pb.CommandKey) -> CommandKey:
+    """A command's name."""
+    return CommandKey(execution_id=parse_id(message.execution_id), command_id=message.command_id)
+
+
+def command_message(command: GrantedCommand) -> pb.Command:
+    """A granted command as a message."""
+    micros = round(command.lease_seconds * 1_000_000)
+    return pb.Command(
+        key=key_message(command.key),
+        tenant_id=command.tenant_id,
+        organization_id=command.organization_id,
+        catalog_id=command.catalog_id,
+        step=command.step,
+        activation=command.activation,
+        attempt=command.attempt,
+        workload=payload_ref_message(command.workload),
+        results=[
+            pb.StepResult(step=step, result_json=encode(dict(result)))
+            for step, result in command.results.items()
+        ],
+        lease=Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000),
+        trace=command.trace,
+        cause_step=command.cause_step,
+        idempotency_key=command.idempotency_key,
+        issued_at=timestamp(command.issued_at),
+    )
+
+
+def command(message: pb.Command) -> GrantedCommand:
+    """A granted command."""
+    return GrantedCommand(
+        key=key(message.key),
+        tenant_id=message.tenant_id,
+        organization_id=message.organization_id,
+        catalog_id=message.catalog_id,
+        step=message.step,
+        activation=message.activation,
+        attempt=message.attempt,
+        workload=payload_ref(message.workload) if message.HasField("workload") else None,
+        results={one.step: json_object(one.result_json, "result_json") for one in message.results},
+        lease_seconds=message.lease.seconds + message.lease.nanos / 1_000_000_000,
+        trace=message.trace,
+        cause_step=message.cause_step,
+        idempotency_key=message.idempotency_key,
+        issued_at=moment(message.issued_at),
+    )
+
+
+def claim_outcome_message(outcome: ClaimOutcome) -> pb.ClaimOutcome:
+    """The outcome of one claim as a message."""
+    return pb.ClaimOutcome(
+        key=key_message(outcome.key),
+        command=command_message(outcome.command) if outcome.command else None,
+        refusal=outcome.refusal,
+    )
+
+
+def claim_outcome(message: pb.ClaimOutcome) -> ClaimOutcome:
+    """The outcome of one claim."""
+    return ClaimOutcome(
+        key=key(message.key),
+        command=command(message.command) if message.HasField("command") else None,
+        refusal=message.refusal,
+    )
+
+
+def completion_message(completion: Completion) -> pb.CompleteResponse:
+    """What a completion leads to, as a message."""
+    return pb.CompleteResponse(
+        next=command_message(completion.next) if completion.next else None,
+        stream_version=completion.stream_version,
+    )
+
+
+def completion(message: pb.CompleteResponse) -> Completion:
+    """What a completion leads to."""
+    return Completion(
+        next=command(message.next) if message.HasField("next") else None,
+        stream_version=message.stream_version,
+    )

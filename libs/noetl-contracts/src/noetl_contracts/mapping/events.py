@@ -1,0 +1,229 @@
+"""Events, drafts and appends as messages."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from noetl.common.v1 import common_pb2 as common
+from noetl.event.v1 import event_pb2 as pb
+from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend, StreamStart
+from noetl_core.canonical import decode, encode
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent
+from noetl_core.errors import InvalidInput
+from noetl_core.ids import parse_id
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.event_log import MovedHead, Scope
+
+from noetl_contracts.mapping.times import moment, optional_timestamp, timestamp
+
+
+def scope_message(scope: Scope | None) -> common.Scope | None:
+    """Whose data, if a service says so."""
+    if scope is None:
+        return None
+    return common.Scope(tenant_id=scope.tenant_id, organization_id=scope.organization_id)
+
+
+def json_object(data: bytes, what: str) -> dict[str, Any]:
+    """A JSON object that a message carries as bytes; empty bytes are an empty object."""
+    if not data:
+        return {}
+    value = decode(data)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{what} is not a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def payload_ref_message(ref: PayloadRef | None) -> common.PayloadRef | None:
+    """A payload reference as a message."""
+    if ref is None:
+        return None
+    return common.PayloadRef(
+        uri=ref.uri, sha256=ref.sha256, media_type=ref.media_type, kind=ref.kind, byte_length=ref.bytes
+    )
+
+
+def payload_ref(message: common.PayloadRef) -> PayloadRef:
+    """A payload reference."""
+    return PayloadRef(
+        uri=message.uri,
+        sha256=message.sha256,
+        media_type=message.media_type,
+        kind=message.kind,
+        bytes=message.byte_length,
+    )
+
+
+def draft_message(draft: Draft) -> pb.Draft:
+    """A draft as a message."""
+    return pb.Draft(
+        event_type=draft.event_type,
+        schema_version=draft.schema_version,
+        idempotency_key=draft.idempotency_key,
+        aggregate_type=draft.aggregate_type,
+        aggregate_id=draft.aggregate_id,
+        expected_aggregate_version=draft.expected_aggregate_version,
+        node_name=draft.node_name,
+        event_time=optional_timestamp(draft.event_time),
+        causation_id=draft.causation_id,
+        correlation_id=draft.correlation_id,
+        parent_event_id=draft.parent_event_id,
+        stage_id=draft.stage_id,
+        frame_id=draft.frame_id,
+        command_id=draft.command_id,
+        result_json=b"" if draft.result is None else encode(dict(draft.result)),
+        payload_ref=payload_ref_message(draft.payload_ref),
+        meta_json=encode(dict(draft.meta)) if draft.meta else b"",
+        not_before=optional_timestamp(draft.not_before),
+        trace=draft.trace,
+    )
+
+
+def draft(message: pb.Draft) -> Draft:
+    """A draft."""
+    return Draft(
+        event_type=message.event_type,
+        schema_version=message.schema_version or 1,
+        idempotency_key=message.idempotency_key,
+        aggregate_type=message.aggregate_type or EXECUTION_AGGREGATE,
+        aggregate_id=message.aggregate_id,
+        expected_aggregate_version=(
+            message.expected_aggregate_version if message.HasField("expected_aggregate_version") else None
+        ),
+        node_name=message.node_name,
+        event_time=moment(message.event_time) if message.HasField("event_time") else None,
+        causation_id=message.causation_id,
+        correlation_id=message.correlation_id,
+        parent_event_id=message.parent_event_id,
+        stage_id=message.stage_id,
+        frame_id=message.frame_id,
+        command_id=message.command_id,
+        result=json_object(message.result_json, "result_json") if message.result_json else None,
+        payload_ref=payload_ref(message.payload_ref) if message.HasField("payload_ref") else None,
+        meta=json_object(message.meta_json, "meta_json"),
+        not_before=moment(message.not_before) if message.HasField("not_before") else None,
+        trace=message.trace,
+    )
+
+
+def append_message(request: AppendRequest) -> pb.AppendRequest:
+    """An append as a message."""
+    return pb.AppendRequest(
+        scope=common.Scope(tenant_id=request.tenant_id, organization_id=request.organization_id),
+        streams=[_stream_message(stream) for stream in request.streams],
+        fence=(
+            common.Fence(role=request.fence.role, shard=request.fence.shard, epoch=request.fence.epoch)
+            if request.fence
+            else None
+        ),
+        hints=[
+            pb.Hint(subject=hint.subject, body=hint.body, execution_id=str(hint.execution_id))
+            for hint in request.hints
+        ],
+        producer=request.producer,
+    )
+
+
+def append_request(message: pb.AppendRequest, scope: Scope) -> AppendRequest:
+    """An append for a scope that the server has established."""
+    return AppendRequest(
+        tenant_id=scope.tenant_id,
+        organization_id=scope.organization_id,
+        streams=tuple(_stream(stream) for stream in message.streams),
+        fence=(
+            Fence(role=message.fence.role, shard=message.fence.shard, epoch=message.fence.epoch)
+            if message.HasField("fence")
+            else None
+        ),
+        hints=tuple(
+            Hint(subject=hint.subject, body=hint.body, execution_id=parse_id(hint.execution_id))
+            for hint in message.hints
+        ),
+        producer=message.producer,
+    )
+
+
+def _stream_message(stream: StreamAppend) -> pb.StreamAppend:
+    start = stream.start
+    parent = str(start.parent_execution_id or "") if start else ""
+    return pb.StreamAppend(
+        execution_id=str(stream.execution_id),
+        drafts=[draft_message(one) for one in stream.drafts],
+        expected_stream_version=stream.expected_stream_version,
+        start=pb.StreamStart(parent_execution_id=parent) if start else None,
+    )
+
+
+def _stream(message: pb.StreamAppend) -> StreamAppend:
+    start = None
+    if message.HasField("start"):
+        parent = message.start.parent_execution_id
+        start = StreamStart(parent_execution_id=parse_id(parent) if parent else None)
+    return StreamAppend(
+        execution_id=parse_id(message.execution_id),
+        drafts=tuple(draft(one) for one in message.drafts),
+        expected_stream_version=(
+            message.expected_stream_version if message.HasField("expected_stream_version") else None
+        ),
+        start=start,
+    )
+
+
+def stored_message(event: StoredEvent) -> pb.StoredEvent:
+    """A stored event as a message; the body travels as it is."""
+    return pb.StoredEvent(
+        body=event.body,
+        stream_version=event.stream_version,
+        aggregate_version=event.aggregate_version,
+        ingest_time=timestamp(event.ingest_time),
+        prev_checksum=event.prev_checksum,
+        checksum=event.checksum,
+    )
+
+
+def stored(message: pb.StoredEvent) -> StoredEvent:
+    """A stored event."""
+    return StoredEvent(
+        body=message.body,
+        stream_version=message.stream_version,
+        aggregate_version=message.aggregate_version,
+        ingest_time=moment(message.ingest_time),
+        prev_checksum=message.prev_checksum,
+        checksum=message.checksum,
+    )
+
+
+def appended_message(outcome: Appended) -> pb.AppendedEvent:
+    """The outcome for one draft as a message."""
+    return pb.AppendedEvent(event=stored_message(outcome.event), duplicate=outcome.duplicate)
+
+
+def appended(message: pb.AppendedEvent) -> Appended:
+    """The outcome for one draft."""
+    return Appended(event=stored(message.event), duplicate=message.duplicate)
+
+
+def head_message(head: MovedHead) -> pb.Head:
+    """A stream head as a message."""
+    return pb.Head(
+        execution_id=str(head.execution_id),
+        tenant_id=head.tenant_id,
+        organization_id=head.organization_id,
+        shard=head.shard,
+        version=head.version,
+        terminal=head.terminal,
+        updated_at=timestamp(head.updated_at),
+    )
+
+
+def head(message: pb.Head) -> MovedHead:
+    """A stream head."""
+    return MovedHead(
+        execution_id=parse_id(message.execution_id),
+        tenant_id=message.tenant_id,
+        organization_id=message.organization_id,
+        shard=message.shard,
+        version=message.version,
+        terminal=message.terminal,
+        updated_at=moment(message.updated_at),
+    )
