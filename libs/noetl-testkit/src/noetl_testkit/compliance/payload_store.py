@@ -1,0 +1,125 @@
+"""What every payload store must do; an adapter's tests subclass this and supply a store and a way to damage it."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+import pytest
+from noetl_core.canonical import sha256_hex
+from noetl_core.errors import Corrupt, LocatorInvalid, NotFound
+from noetl_core.payloads import PayloadRef, refer_to
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+
+HELLO = b'{"hello":"world"}'
+JSON = "application/json"
+
+AWKWARD_NAMES = ("a/b", "a%2Fb", "../up", ".tmp", "...", "a b", "ä", "\0", "~", "A" * 80, "con\n")
+"""Tenants may be called anything; none may reach another's payloads by its name."""
+
+
+async def put(store: PayloadStore, data: bytes = HELLO, *, tenant: str = "acme", org: str = "ops") -> PayloadRef:
+    return await store.put(tenant_id=tenant, organization_id=org, data=data, media_type=JSON)
+
+
+class PayloadStoreCompliance(ABC):
+    """One suite, run by every adapter and by the in-memory twin."""
+
+    @pytest.fixture
+    @abstractmethod
+    def store(self) -> PayloadStore:
+        """An empty store."""
+
+    @abstractmethod
+    def damage(self, store: PayloadStore, ref: PayloadRef) -> None:
+        """Put other bytes in the place of a stored payload."""
+
+    @abstractmethod
+    def object_count(self, store: PayloadStore) -> int:
+        """How many objects there are, whoever's they are."""
+
+    async def test_what_was_put_can_be_got(self, store: PayloadStore) -> None:
+        assert await store.get(await put(store)) == HELLO
+
+    async def test_a_reference_says_what_and_whose_the_bytes_are(self, store: PayloadStore) -> None:
+        ref = await put(store, tenant="acme", org="ops")
+
+        assert ref == refer_to(HELLO, tenant_id="acme", organization_id="ops", media_type=JSON)
+        assert ref.sha256 == sha256_hex(HELLO)
+        assert ref.bytes == len(HELLO)
+        assert ref.uri == f"noetl://tenant/acme/org/ops/payloads/sha256/{ref.sha256}"
+
+    async def test_equal_bytes_are_one_object(self, store: PayloadStore) -> None:
+        first = await put(store)
+
+        assert await put(store) == first
+        assert self.object_count(store) == 1
+
+    async def test_equal_bytes_put_at_once_are_one_object(self, store: PayloadStore) -> None:
+        refs = await asyncio.gather(*(put(store) for _ in range(20)))
+
+        assert len(set(refs)) == 1
+        assert await store.get(refs[0]) == HELLO
+        assert self.object_count(store) == 1
+
+    async def test_tenants_and_organizations_share_no_objects(self, store: PayloadStore) -> None:
+        refs = {await put(store, tenant=tenant, org=org) for tenant in "ab" for org in "xy"}
+
+        assert len(refs) == 4
+        assert self.object_count(store) == 4
+
+    async def test_another_tenants_reference_to_known_bytes_finds_nothing(self, store: PayloadStore) -> None:
+        await put(store, tenant="a")
+
+        with pytest.raises(NotFound):
+            await store.get(refer_to(HELLO, tenant_id="b", organization_id="ops", media_type=JSON))
+
+    async def test_no_name_reaches_another_tenants_payloads(self, store: PayloadStore) -> None:
+        for name in AWKWARD_NAMES:
+            ref = await put(store, name.encode(), tenant=name, org=name)
+            assert await store.get(ref) == name.encode()
+
+        assert self.object_count(store) == len(AWKWARD_NAMES)
+
+    @pytest.mark.parametrize("name", ["", ".", ".."])
+    async def test_a_name_that_no_locator_can_have_is_refused(self, store: PayloadStore, name: str) -> None:
+        with pytest.raises(LocatorInvalid):
+            await put(store, tenant=name)
+
+    @pytest.mark.parametrize("size", [0, 1, 65_536, 5_000_000])
+    async def test_payloads_of_every_size_come_back_whole(self, store: PayloadStore, size: int) -> None:
+        data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+
+        ref = await put(store, data)
+
+        assert ref.bytes == size
+        assert await store.get(ref) == data
+
+    async def test_a_payload_that_is_not_there_is_not_found(self, store: PayloadStore) -> None:
+        missing = refer_to(b"never stored", tenant_id="acme", organization_id="ops", media_type=JSON)
+
+        with pytest.raises(NotFound) as refusal:
+            await store.get(missing)
+
+        assert refusal.value.code == REFERENCE_NOT_AVAILABLE
+
+    async def test_damaged_bytes_are_never_returned(self, store: PayloadStore) -> None:
+        ref = await put(store)
+        self.damage(store, ref)
+
+        with pytest.raises(Corrupt):
+            await store.get(ref)
+
+    async def test_putting_a_damaged_payload_again_heals_it(self, store: PayloadStore) -> None:
+        ref = await put(store)
+        self.damage(store, ref)
+
+        await put(store)
+
+        assert await store.get(ref) == HELLO
+
+    async def test_the_media_type_is_part_of_the_reference_and_not_of_the_object(self, store: PayloadStore) -> None:
+        as_json = await put(store)
+        as_text = await store.put(tenant_id="acme", organization_id="ops", data=HELLO, media_type="text/plain")
+
+        assert as_text == replace(as_json, media_type="text/plain")
+        assert self.object_count(store) == 1
