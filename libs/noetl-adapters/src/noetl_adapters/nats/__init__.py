@@ -1,0 +1,1 @@
+"""NATS JetStream: one supervised connection, its streams, pipelined publishes and pulled deliveries."""

@@ -1,0 +1,124 @@
+"""A durable place in a stream; messages are asked for ahead, so that one that comes is there at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.ports.bus import Delivery
+
+from noetl_adapters.nats.connection import NatsConnection, translated
+from noetl_adapters.nats.consumers import ConsumerSpec, delete_consumer, ensure_consumer
+from noetl_adapters.nats.pull_requests import PullRequests
+
+_ACK, _NAK, _TERM = b"+ACK", b"-NAK", b"+TERM"
+
+
+class NatsPullConsumer:
+    """Makes its consumer when it is first used, and again when it or the connection was lost.
+
+    At most as many messages as the last `fetch` asked for are held here unfetched; whoever needs a fair share
+    of a work queue asks for what it has room for.
+    """
+
+    def __init__(self, connection: NatsConnection, spec: ConsumerSpec) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._subjects = frozenset(spec.subjects)
+        self._applied: frozenset[str] | None = None
+        self._subjects_changed = asyncio.Event()
+        self._requests: PullRequests | None = None
+        self._last_delivery: datetime | None = None
+        self._opening = asyncio.Lock()
+
+    async def fetch(self, *, batch: int, wait_seconds: float) -> tuple[Delivery, ...]:
+        """Return as soon as there is one, with whatever else is there; raises `Unavailable` without NATS."""
+        ends_at = time.monotonic() + wait_seconds
+        recreated = False
+        while True:
+            requests = await self._ready_requests()
+            remaining = ends_at - time.monotonic()
+            if requests is None:
+                await self._wait_for_subjects(timeout_seconds=remaining)
+            else:
+                await requests.ask(batch, expires_seconds=wait_seconds)
+                deliveries = requests.take(batch)
+                if deliveries:
+                    return deliveries
+                await requests.news(timeout_seconds=remaining)
+                if requests.broken is not None:
+                    if recreated:
+                        raise Unavailable(f"consumer {self._spec.durable}: {requests.broken}")
+                    recreated = True
+            if remaining <= 0:
+                return ()
+
+    async def ack(self, deliveries: Iterable[Delivery]) -> None:
+        """They are dealt with; should this get lost, they come again."""
+        await self._settle(deliveries, _ACK)
+
+    async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
+        """They are to come again, to whoever asks first."""
+        delay = json.dumps({"delay": int(delay_seconds * 1e9)}).encode()
+        await self._settle(deliveries, _NAK + b" " + delay if delay_seconds > 0 else _NAK)
+
+    async def term(self, deliveries: Iterable[Delivery]) -> None:
+        """They are never to come again."""
+        await self._settle(deliveries, _TERM)
+
+    async def set_subjects(self, subjects: Sequence[str]) -> None:
+        """Listen to these from now on; without any, the consumer is removed until there are some."""
+        self._subjects = frozenset(subjects)
+        self._subjects_changed.set()
+        await self._ready_requests()
+
+    async def close(self) -> None:
+        """Give back what was delivered and not fetched; the place in the stream stays."""
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            with suppress(NoetlError):
+                await self.nak(requests.take(None))
+                await requests.close()
+
+    async def _wait_for_subjects(self, *, timeout_seconds: float) -> None:
+        self._subjects_changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._subjects_changed.wait(), max(timeout_seconds, 0))
+
+    async def _ready_requests(self) -> PullRequests | None:
+        async with self._opening:
+            session = self._connection.session()
+            requests = self._requests
+            if requests is not None and (requests.session is not session or requests.broken is not None):
+                self._last_delivery = requests.last_delivery or self._last_delivery
+                self._requests = self._applied = None
+                if requests.session is session:
+                    await requests.close()
+            if self._applied != self._subjects:
+                await self._apply_subjects()
+            if self._requests is None and self._subjects:
+                self._requests = await PullRequests.open(session, stream=self._spec.stream, consumer=self._spec.durable)
+            return self._requests if self._subjects else None
+
+    async def _apply_subjects(self) -> None:
+        wanted = self._subjects
+        client = self._connection.session().client
+        if wanted:
+            await ensure_consumer(client, self._spec, subjects=tuple(wanted), last_delivery=self._last_delivery)
+        else:
+            await delete_consumer(client, self._spec)
+            if self._requests is not None:
+                await self._requests.close()
+                self._requests = None
+        self._applied = wanted
+
+    async def _settle(self, deliveries: Iterable[Delivery], verdict: bytes) -> None:
+        client = self._connection.session().client
+        async with translated():
+            for delivery in deliveries:
+                await client.publish(delivery.receipt, verdict)
