@@ -52,9 +52,9 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             issued_at=at,
             issued_version=0,
         )
-    command = replace(
-        command, aggregate_version=recorded.aggregate_version, stream_version=recorded.stream_version
-    )
+    command = replace(command, aggregate_version=recorded.aggregate_version, stream_version=recorded.stream_version)
+    if not command.is_open:  # The first end counts; nothing that comes later brings an attempt back.
+        return command
     match event:
         case CommandClaimed():
             return replace(

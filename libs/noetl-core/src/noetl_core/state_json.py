@@ -1,0 +1,184 @@
+"""State as canonical JSON and back, without loss: what projection rows and snapshots hold, and queries show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.errors import Corrupt, NoetlError
+from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.fold import State
+from noetl_core.payloads import PayloadRef
+from noetl_core.timestamps import format_time, parse_time
+
+FORMAT = 1
+"""Grows whenever older bytes would be misread; a state of another format is folded from the log again."""
+
+_Fields = Mapping[str, Any]
+
+
+def encode_state(state: State) -> bytes:
+    """Canonical bytes of a state; facts that are absent or empty are left out."""
+    return encode(state_object(state))
+
+
+def decode_state(data: bytes) -> State:
+    """The state that was encoded; raises `Corrupt` for anything else, other formats too."""
+    try:
+        value = decode(data)
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise Corrupt("these bytes hold no state of this format")
+        return _state(value)
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise Corrupt(f"a stored state cannot be read: {exc!r}") from exc
+    except NoetlError as exc:
+        raise Corrupt(f"a stored state cannot be read: {exc.message}") from exc
+
+
+def state_object(state: State) -> JsonObject:
+    """The JSON object of a state, as queries show it; 64-bit ids are text."""
+    execution = state.execution
+    return _present(
+        {
+            "format": FORMAT,
+            "execution_id": str(execution.execution_id),
+            "tenant_id": execution.tenant_id,
+            "organization_id": execution.organization_id,
+            "path": execution.path,
+            "version": execution.version,
+            "catalog_id": execution.catalog_id,
+            "parent_execution_id": execution.parent_execution_id,
+            "workload": execution.workload.to_json() if execution.workload else None,
+            "status": execution.status.value,
+            "steps": {name: _step_object(step) for name, step in execution.steps.items()},
+            "arrivals": [{"step": one.step, "cause_step": one.cause_step} for one in execution.arrivals],
+            "failure": execution.failure,
+            "started_at": _time_text(execution.started_at),
+            "ended_at": _time_text(execution.ended_at),
+            "error": execution.error,
+            "trace": execution.trace,
+            "commands": {key: _command_object(command) for key, command in state.commands.items()},
+            "stream_version": state.stream_version,
+            "last_event_id": str(state.last_event_id),
+            "last_event_type": state.last_event_type,
+            "last_node_name": state.last_node_name,
+            "event_time_watermark": _time_text(state.event_time_watermark),
+            "unknown_events": state.unknown_events,
+        }
+    )
+
+
+def _step_object(step: Step) -> JsonObject:
+    return _present(
+        {
+            "status": step.status.value,
+            "activation": step.activation,
+            "cause_step": step.cause_step,
+            "result": step.result,
+        }
+    )
+
+
+def _command_object(command: Command) -> JsonObject:
+    return _present(
+        {
+            "step": command.step,
+            "activation": command.activation,
+            "attempt": command.attempt,
+            "pool": command.pool,
+            "cause_step": command.cause_step,
+            "status": command.status.value,
+            "issued_at": format_time(command.issued_at),
+            "issued_version": command.issued_version,
+            "trace": command.trace,
+            "worker_id": command.worker_id,
+            "claimed_after": command.claimed_after,
+            "lease_until": _time_text(command.lease_until),
+            "aggregate_version": command.aggregate_version,
+            "stream_version": command.stream_version,
+            "ended_at": _time_text(command.ended_at),
+        }
+    )
+
+
+def _present(fields: dict[str, Any]) -> JsonObject:
+    # An empty object is a fact (a failure of {} is a failure); empty text, no items and zero read as absence does.
+    return {key: value for key, value in fields.items() if value or (key in _EMPTY_IS_A_FACT and value is not None)}
+
+
+_EMPTY_IS_A_FACT = frozenset({"failure", "error", "result"})
+
+
+def _state(fields: _Fields) -> State:
+    return State(
+        execution=_execution(fields),
+        commands={key: _command(key, one) for key, one in fields.get("commands", {}).items()},
+        stream_version=fields.get("stream_version", 0),
+        last_event_id=int(fields["last_event_id"]),
+        last_event_type=fields.get("last_event_type", ""),
+        last_node_name=fields.get("last_node_name", ""),
+        event_time_watermark=_time(fields.get("event_time_watermark")),
+        unknown_events=fields.get("unknown_events", 0),
+    )
+
+
+def _execution(fields: _Fields) -> Execution:
+    return Execution(
+        execution_id=int(fields["execution_id"]),
+        tenant_id=fields.get("tenant_id", ""),
+        organization_id=fields.get("organization_id", ""),
+        path=fields.get("path", ""),
+        version=fields.get("version", 0),
+        catalog_id=fields.get("catalog_id", ""),
+        parent_execution_id=fields.get("parent_execution_id", ""),
+        workload=PayloadRef.from_json(fields["workload"]) if "workload" in fields else None,
+        status=ExecutionStatus(fields["status"]),
+        steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
+        arrivals=tuple(Arrival(step=one["step"], cause_step=one["cause_step"]) for one in fields.get("arrivals", ())),
+        failure=fields.get("failure"),
+        started_at=_time(fields.get("started_at")),
+        ended_at=_time(fields.get("ended_at")),
+        error=fields.get("error"),
+        trace=fields.get("trace", ""),
+    )
+
+
+def _step(fields: _Fields) -> Step:
+    return Step(
+        status=StepStatus(fields["status"]),
+        activation=fields.get("activation", 0),
+        cause_step=fields.get("cause_step", ""),
+        result=fields.get("result"),
+    )
+
+
+def _command(command_id: str, fields: _Fields) -> Command:
+    return Command(
+        command_id=command_id,
+        step=fields.get("step", ""),
+        activation=fields.get("activation", 0),
+        attempt=fields.get("attempt", 0),
+        pool=fields.get("pool", ""),
+        cause_step=fields.get("cause_step", ""),
+        status=CommandStatus(fields["status"]),
+        issued_at=parse_time(fields["issued_at"]),
+        issued_version=fields.get("issued_version", 0),
+        trace=fields.get("trace", ""),
+        worker_id=fields.get("worker_id", ""),
+        claimed_after=fields.get("claimed_after", ""),
+        lease_until=_time(fields.get("lease_until")),
+        aggregate_version=fields.get("aggregate_version", 0),
+        stream_version=fields.get("stream_version", 0),
+        ended_at=_time(fields.get("ended_at")),
+    )
+
+
+def _time_text(moment: datetime | None) -> str | None:
+    return None if moment is None else format_time(moment)
+
+
+def _time(text: JsonValue) -> datetime | None:
+    return None if text is None else parse_time(str(text))

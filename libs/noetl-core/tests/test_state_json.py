@@ -1,0 +1,163 @@
+from dataclasses import fields, is_dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from noetl_core.canonical import decode, encode
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.errors import Corrupt
+from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.fold import State, empty, fold, fold_all, prune
+from noetl_core.state_json import FORMAT, decode_state, encode_state
+from noetl_testkit.histories import EXECUTION, WORKLOAD, History, histories, two_steps
+
+LATER = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
+
+FULL = State(
+    execution=Execution(
+        execution_id=2**63 - 1,
+        tenant_id="t",
+        organization_id="o",
+        path="a/b",
+        version=9,
+        catalog_id="c",
+        parent_execution_id=str(2**62),
+        workload=WORKLOAD,
+        status=ExecutionStatus.PAUSED,
+        steps={"ü\u0000 step": Step(status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5})},
+        arrivals=(Arrival(step="j", cause_step="a"), Arrival(step="j", cause_step="a")),
+        failure={},
+        started_at=LATER,
+        ended_at=LATER,
+        error={"code": "x", "list": [1, None, {"deep": []}]},
+        trace="00-a",
+    ),
+    commands={
+        "cmd": Command(
+            command_id="cmd",
+            step="s",
+            activation=2,
+            attempt=3,
+            pool="gpu",
+            cause_step="c",
+            status=CommandStatus.STARTED,
+            issued_at=LATER,
+            issued_version=4,
+            trace="00-b",
+            worker_id="w",
+            claimed_after="before",
+            lease_until=LATER,
+            aggregate_version=5,
+            stream_version=6,
+            ended_at=LATER,
+        )
+    },
+    stream_version=7,
+    last_event_id=2**63 - 2,
+    last_event_type="x.y",
+    last_node_name="s",
+    event_time_watermark=LATER,
+    unknown_events=8,
+)
+
+
+def test_every_field_of_a_state_survives() -> None:
+    assert decode_state(encode_state(FULL)) == FULL
+
+
+def test_the_example_above_leaves_no_field_at_its_default() -> None:
+    """Otherwise a field that the encoding forgets would not be missed."""
+
+    def check(value: Any) -> None:
+        assert is_dataclass(value)
+        for field in fields(value):
+            assert getattr(value, field.name) != field.default, f"{type(value).__name__}.{field.name}"
+
+    for part in (
+        FULL,
+        FULL.execution,
+        *FULL.execution.steps.values(),
+        *FULL.execution.arrivals,
+        *FULL.commands.values(),
+    ):
+        check(part)
+
+
+def test_an_execution_of_which_nothing_is_known_survives() -> None:
+    assert decode_state(encode_state(empty(EXECUTION))) == empty(EXECUTION)
+
+
+@given(histories())
+def test_a_state_survives_at_every_version(history: History) -> None:
+    state = empty(EXECUTION)
+    for event in history.recorded:
+        state = fold(state, event)
+        assert decode_state(encode_state(state)) == state
+
+
+@given(histories(), st.data())
+def test_folding_onto_a_stored_state_is_folding_on(history: History, data: st.DataObject) -> None:
+    events = history.recorded
+    cut = data.draw(st.integers(0, len(events)))
+    stored = encode_state(prune(fold_all(empty(EXECUTION), events[:cut])))
+
+    continued = fold_all(decode_state(stored), events[cut:])
+
+    assert encode_state(prune(continued)) == encode_state(prune(fold_all(empty(EXECUTION), events)))
+
+
+def test_ids_are_text_because_a_json_number_would_lose_digits() -> None:
+    fields_of = decode(encode_state(FULL))
+
+    assert isinstance(fields_of, dict)
+    assert fields_of["execution_id"] == str(2**63 - 1)
+    assert fields_of["last_event_id"] == str(2**63 - 2)
+
+
+def test_equal_states_have_equal_bytes_in_whatever_order_they_were_built() -> None:
+    steps = {"a": Step(status=StepStatus.DONE), "b": Step(status=StepStatus.ACTIVE)}
+    one = State(execution=Execution(execution_id=1, steps=steps))
+    other = State(execution=Execution(execution_id=1, steps=dict(reversed(steps.items()))))
+
+    assert encode_state(one) == encode_state(other)
+
+
+def test_no_failure_and_an_empty_failure_are_different_facts() -> None:
+    possible: tuple[dict[str, str] | None, ...] = (None, {})
+    for failure in possible:
+        state = State(execution=Execution(execution_id=1, failure=failure))
+        assert decode_state(encode_state(state)).execution.failure == failure
+
+
+def test_a_small_state_is_a_small_row() -> None:
+    history = two_steps(History())
+
+    assert len(encode_state(fold_all(empty(EXECUTION), history.recorded))) < 2200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b"{}",
+        encode({"format": FORMAT + 1, "execution_id": "1", "last_event_id": "0", "status": "RUNNING"}),
+        encode({"format": FORMAT}),
+        encode({"format": FORMAT, "execution_id": "x", "last_event_id": "0", "status": "RUNNING"}),
+        encode({"format": FORMAT, "execution_id": "1", "last_event_id": "0", "status": "RUNNING", "steps": [1]}),
+        encode({"format": FORMAT, "execution_id": "1", "last_event_id": "0", "status": "DANCING"}),
+        encode(
+            {"format": FORMAT, "execution_id": "1", "last_event_id": "0", "status": "RUNNING", "workload": {"a": 1}}
+        ),
+    ],
+)
+def test_bytes_that_hold_no_state_are_corrupt(data: bytes) -> None:
+    with pytest.raises(Corrupt):
+        decode_state(data)
+
+
+def test_a_changed_field_is_a_changed_state() -> None:
+    assert encode_state(replace(FULL, unknown_events=9)) != encode_state(FULL)
