@@ -1,0 +1,71 @@
+"""The names that control expressions see: event contexts only, never rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution
+from noetl_core.playbook.selection import control_paths, result_view
+from noetl_core.playbook.views import DataView, OutputView, StepView
+
+
+def arc_names(execution: Execution, plan: Plan, *, step: str, result: Mapping[str, Any]) -> dict[str, object]:
+    """What `when` of an arc that leaves `step` may refer to, in the order of precedence of the language."""
+    context = result.get("context") or {}
+    error = context.get("error")
+    return {
+        "error": error,
+        "result": DataView(known_result(plan, step, result)),
+        **plan.workload,
+        **_step_views(execution, plan),
+        **_fixed_names(execution, plan),
+        **outcome_names(plan, step=step, result=result, error=error),
+    }
+
+
+def outcome_names(
+    plan: Plan, *, step: str, result: Mapping[str, Any], error: Mapping[str, Any] | None
+) -> dict[str, object]:
+    """The completed call; a failure of routing itself replaces the call's own outcome."""
+    status = "error" if error else "ok"
+    envelope: dict[str, object] = {
+        "status": status,
+        "error": error,
+        "ref": result.get("reference"),
+        "http": None,
+        "pg": None,
+        "py": None,
+        "meta": {},
+    }
+    return {
+        "output": OutputView(envelope=envelope, result=known_result(plan, step, result)),
+        "event": {"name": "call.error" if error else "call.done", "step": step},
+    }
+
+
+def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
+    """A step's result as far as its event tells it; reading more than that fails instead of answering wrongly."""
+    context = result.get("context") or {}
+    return result_view(context.get("select") or {}, context.get("unselected") or (), control_paths(plan.playbook, step))
+
+
+def _step_views(execution: Execution, plan: Plan) -> dict[str, object]:
+    return {
+        name: StepView(known_result(plan, name, state.result))
+        for name, state in execution.steps.items()
+        if state.result is not None
+    }
+
+
+def _fixed_names(execution: Execution, plan: Plan) -> dict[str, object]:
+    execution_id = str(execution.execution_id)
+    return {
+        "steps": _step_views(execution, plan),
+        "ctx": plan.workload,
+        "workload": plan.workload,
+        "execution_id": execution_id,
+        "catalog_id": execution.catalog_id,
+        "job": {"uuid": execution_id, "id": execution_id, "execution_id": execution_id},
+    }

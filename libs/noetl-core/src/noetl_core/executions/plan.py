@@ -1,0 +1,26 @@
+"""What routing needs to know besides the log: the pinned playbook, its graph, and the execution's variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from noetl_core.canonical import JsonValue
+from noetl_core.playbook.graph import Graph, build_graph
+from noetl_core.playbook.model import Playbook
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Immutable for the life of an execution: its playbook version is pinned, its variables are content-addressed."""
+
+    playbook: Playbook
+    workload: Mapping[str, JsonValue] = field(default_factory=dict)
+    max_attempts: int = 3
+    pool: str = "default"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Edges and reachability of the playbook."""
+        return build_graph(self.playbook)

@@ -1,0 +1,333 @@
+"""The actor of one execution: one inbox, one turn at a time, one append a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend
+from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.errors import (
+    AlreadyTerminal,
+    Conflict,
+    DeadlinePassed,
+    Fenced,
+    KeyTaken,
+    NoetlError,
+    NotOwner,
+    Overloaded,
+    Unavailable,
+)
+from noetl_core.fold import State
+from noetl_core.ports.commands import Completion
+from noetl_core.ports.event_log import EventLog
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.tracing import span
+
+from noetl_planner.application.asks import Abandon, Ask, Complete, refuse
+from noetl_planner.application.journal import Journal
+from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules, claimable
+from noetl_planner.telemetry import PlannerMetrics
+
+logger = get_logger()
+
+MAX_INBOX = 10_000
+MAX_BUFFERED_EVENTS = 2_000
+MAX_LOST_RACES = 5
+MAX_FAILURES = 3
+READ_PAGE = 500
+RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+class Actor:
+    """Takes everything queued, folds, decides and appends; the log decides who wins."""
+
+    def __init__(
+        self,
+        execution_id: int,
+        *,
+        shard: int,
+        log: EventLog,
+        load_plan: LoadPlan,
+        rules: TurnRules,
+        fence: Callable[[int], Fence],
+        producer: str,
+        metrics: PlannerMetrics,
+    ) -> None:
+        self.execution_id = execution_id
+        self.shard = shard
+        self._log = log
+        self._load_plan = load_plan
+        self._rules = rules
+        self._fence = fence
+        self._producer = producer
+        self._metrics = metrics
+        self._journal = Journal(execution_id)
+        self._planner: TurnPlanner | None = None
+        self._events: dict[int, StoredEvent] = {}
+        self._asks: deque[Ask] = deque()
+        self._wanted_version = 0
+        self._must_read = False
+        self._failures = 0
+        self._outages = 0
+        self._task: asyncio.Task[None] | None = None
+        self.quarantined = ""
+        self.trace = ""
+
+    @property
+    def state(self) -> State:
+        """What has been folded."""
+        return self._journal.state
+
+    @property
+    def known_version(self) -> int:
+        """Version up to which the log is known."""
+        return self._journal.known_version
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the execution has ended, and nothing waits for an answer."""
+        return self.state.execution.status.is_final and not self._asks and self._task is None
+
+    def take(self, event: StoredEvent) -> None:
+        """An event arrived from the bus: maybe late, early or again."""
+        if event.stream_version <= self.known_version:
+            return
+        self._wanted_version = max(self._wanted_version, event.stream_version)
+        if len(self._events) < MAX_BUFFERED_EVENTS:  # What does not fit is read from the log.
+            self._events[event.stream_version] = event
+        self._wake()
+
+    def expect(self, version: int) -> None:
+        """The head of the stream is known to be at least here."""
+        if version > self.known_version or not self._journal.is_settled:
+            self._wanted_version = max(self._wanted_version, version)
+            self._wake()
+
+    def ask(self, ask: Ask) -> None:
+        """Queue an ask; its future is answered by a turn."""
+        if len(self._asks) >= MAX_INBOX:
+            raise Overloaded(f"execution {self.execution_id} has {MAX_INBOX} requests waiting")
+        self._asks.append(ask)
+        self._wake()
+
+    def hints_for_claimable(self) -> list[Hint]:
+        """Wake-ups for commands that nobody has claimed yet."""
+        if self._planner is None or self.quarantined:
+            return []
+        return [self._planner.hint(self.state, command) for command in claimable(self.state)]
+
+    async def stop(self) -> None:
+        """Stop taking turns; whoever waits is sent to the next owner."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._refuse_all(NotOwner(shard=self.shard, address=None))
+
+    def _wake(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"execution-{self.execution_id}")
+
+    def _has_work(self) -> bool:
+        behind = self._wanted_version > self.known_version or not self._journal.is_settled
+        return bool(self._asks) or behind
+
+    async def _run(self) -> None:
+        try:
+            while self._has_work():
+                try:
+                    await self._turn()
+                    self._failures = self._outages = 0
+                except (Unavailable, DeadlinePassed) as exc:
+                    self._refuse_all(exc)
+                    self._must_read = True  # Nobody knows whether the append went through.
+                    await self._wait_after(self._outages)
+                    self._outages += 1
+                except (Fenced, NotOwner):
+                    logger.warning("planner.fenced", execution_id=str(self.execution_id), shard=self.shard)
+                    self._refuse_all(NotOwner(shard=self.shard, address=None))
+                    self._metrics.fenced.inc()
+                    return  # The next owner goes on from the log.
+                except Exception as exc:
+                    if not self._survives(exc):
+                        return
+                    await self._wait_after(self._failures)
+        finally:
+            self._task = None
+            if self._asks and not self.quarantined:
+                self._wake()
+
+    @staticmethod
+    async def _wait_after(failures: int) -> None:
+        await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+
+    def _survives(self, exc: Exception) -> bool:
+        """One bad execution harms only itself: after three failures it is set aside, visibly."""
+        self._failures += 1
+        self._must_read = True
+        self._refuse_all(exc if isinstance(exc, NoetlError) else NoetlError("the planner failed on this execution"))
+        logger.exception("planner.turn_failed", execution_id=str(self.execution_id), failures=self._failures)
+        if self._failures < MAX_FAILURES:
+            return True
+        self.quarantined = f"{type(exc).__name__}: {exc}"
+        self._metrics.quarantined.inc()
+        logger.error("planner.quarantined", execution_id=str(self.execution_id), reason=self.quarantined)
+        return False
+
+    def _refuse_all(self, error: NoetlError) -> None:
+        while self._asks:
+            refuse(self._asks.popleft(), error)
+
+    async def _turn(self) -> None:
+        await self._catch_up()
+        planner = await self._ready_planner()
+        if planner is None:
+            self._refuse_all(Unavailable(f"execution {self.execution_id} is not known here yet"))
+            return
+        while (cause := self._journal.undecided) is not None:
+            turn = planner.for_cause(self.state, cause)
+            if not turn.drafts:
+                self._journal.settle_undecided()
+            else:
+                with span("planner.decide", parent=cause.envelope.trace or None):
+                    await self._append_or_reload(turn)
+            self._journal.advance(at_head=True)
+        if self._asks:
+            await self._answer_asks(planner)
+
+    async def _ready_planner(self) -> TurnPlanner | None:
+        if self._planner is None and self.state.execution.catalog_id:
+            self.trace = self.state.execution.trace
+            plan = await self._load_plan(self.state.execution)
+            self._planner = TurnPlanner(plan, self._rules)
+        return self._planner
+
+    async def _catch_up(self) -> None:
+        """Fold what the bus delivered; read from the log what it did not."""
+        while (event := self._events.pop(self.known_version + 1, None)) is not None:
+            self._journal.extend([event])
+        behind = self._wanted_version > self.known_version or (self._asks and self.known_version == 0)
+        if behind or self._must_read:
+            await self._read_to_head()
+        self._events = {version: event for version, event in self._events.items() if version > self.known_version}
+        self._journal.take_known_decision()
+        self._journal.advance(at_head=True)
+
+    async def _read_to_head(self) -> None:
+        while True:
+            page = await self._log.read(None, self.execution_id, from_version=self.known_version + 1, limit=READ_PAGE)
+            self._journal.extend(page.events)
+            self._metrics.events_read.inc(len(page.events))
+            at_head = self.known_version >= page.head_version or not page.events
+            self._journal.take_known_decision()
+            self._journal.advance(at_head=at_head)
+            if at_head:
+                break
+        self._wanted_version = min(self._wanted_version, self.known_version)
+        self._must_read = False
+
+    async def _answer_asks(self, planner: TurnPlanner) -> None:
+        """All that waits becomes one append; an abandonment goes alone, because its guard may refuse it."""
+        for _ in range(MAX_LOST_RACES):
+            asks = self._next_asks()
+            if not asks:
+                return
+            turn = planner.for_asks(self.state, asks)
+            with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
+                try:
+                    won = not turn.drafts or await self._append_or_reload(turn)
+                except NoetlError as refusal:
+                    if isinstance(refusal, Unavailable | DeadlinePassed | Fenced | NotOwner):
+                        self._asks.extendleft(reversed(asks))
+                        raise
+                    for ask in asks:
+                        refuse(ask, refusal)
+                    continue
+            if won:
+                _answer(turn)
+                return
+            self._asks.extendleft(reversed(asks))
+            self._metrics.lost_races.inc()
+            self._journal.advance(at_head=True)
+            if self._journal.undecided is not None:
+                return  # The next turn decides first.
+        await self._append_results_alone(planner)
+
+    def _next_asks(self) -> list[Ask]:
+        asks: list[Ask] = []
+        while self._asks:
+            ask = self._asks[0]
+            if isinstance(ask, Abandon) and asks:
+                break
+            asks.append(self._asks.popleft())
+            if isinstance(ask, Abandon):
+                break
+        return asks
+
+    async def _append_results_alone(self, planner: TurnPlanner) -> None:
+        """A result must not wait for a race that others keep winning: its decision follows from the log."""
+        for ask in self._next_asks():
+            if not isinstance(ask, Complete):
+                refuse(ask, Conflict(f"execution {self.execution_id} is too busy"))
+                continue
+            try:
+                appended = await self._append(planner.results_alone(ask, self.state), (), expected_version=None)
+            except NoetlError as refusal:
+                refuse(ask, refusal)
+                continue
+            version = appended[-1].event.stream_version
+            self._wanted_version = max(self._wanted_version, version)
+            if not ask.answer.done():
+                ask.answer.set_result(Completion(stream_version=version))
+
+    async def _append_or_reload(self, turn: Turn) -> bool:
+        """Append a turn at the head; if somebody else was first, fold what they wrote and say so."""
+        known = self.known_version
+        try:
+            appended = await self._append(turn.drafts, turn.hints, expected_version=known)
+        except (Conflict, KeyTaken, AlreadyTerminal):
+            self._wanted_version = max(self._wanted_version, known + 1)
+            await self._read_to_head()
+            return False
+        events = [outcome.event for outcome in appended]
+        if [event.stream_version for event in events] != list(range(known + 1, known + 1 + len(events))):
+            # Some of it had been appended before, by us or by another owner: the log has the whole story.
+            self._wanted_version = max(event.stream_version for event in events)
+            await self._read_to_head()
+            return False
+        self._journal.accept(events)
+        self._metrics.turns.inc()
+        self._metrics.events_appended.inc(len(events))
+        logger.debug("planner.turn", execution_id=str(self.execution_id), events=len(events))
+        return True
+
+    async def _append(
+        self, drafts: Sequence[Draft], hints: Sequence[Hint], *, expected_version: int | None
+    ) -> tuple[Appended, ...]:
+        execution = self.state.execution
+        return await self._log.append(
+            AppendRequest(
+                tenant_id=execution.tenant_id,
+                organization_id=execution.organization_id,
+                streams=(
+                    StreamAppend(
+                        execution_id=self.execution_id,
+                        drafts=tuple(drafts),
+                        expected_stream_version=expected_version,
+                    ),
+                ),
+                fence=self._fence(self.shard),
+                hints=tuple(hints),
+                producer=self._producer,
+            )
+        )
+
+
+def _answer(turn: Turn) -> None:
+    for ask, answer in turn.answers:
+        if not ask.answer.done():
+            ask.answer.set_result(answer())
+    for ask, refusal in turn.refusals:
+        refuse(ask, refusal)

@@ -1,0 +1,123 @@
+"""Every open execution of the shards that this planner owns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from noetl_core.append import Hint
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NotOwner
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.sharding import shard_of
+
+from noetl_planner.application.actor import Actor
+from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat
+from noetl_planner.telemetry import PlannerMetrics
+
+
+class Actors:
+    """Finds or makes the actor of an execution, and lets go of those that are over. Port `Commands`."""
+
+    def __init__(
+        self,
+        *,
+        shard_count: int,
+        owns: Callable[[int], bool],
+        owner_address: Callable[[int], str | None],
+        make_actor: Callable[[int, int], Actor],
+        metrics: PlannerMetrics,
+    ) -> None:
+        self._shard_count = shard_count
+        self._owns = owns
+        self._owner_address = owner_address
+        self._make_actor = make_actor
+        self._metrics = metrics
+        self._actors: dict[int, Actor] = {}
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        """Claim commands; all asks are queued before the first is awaited, so that one append serves them."""
+        asks = [Claim(worker=worker, command_id=key.command_id) for key in keys]
+        for key, ask in zip(keys, asks, strict=True):
+            self._actor(key.execution_id).ask(ask)
+        return tuple(await asyncio.gather(*(ask.answer for ask in asks)))
+
+    async def complete(
+        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+    ) -> Completion:
+        """Take a result."""
+        ask = Complete(worker=worker, command_id=key.command_id, result=result, wants_next=wants_next)
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+        """Keep claims alive; returns those that no longer count."""
+        asks = [Heartbeat(worker=worker, command_id=key.command_id) for key in keys]
+        for key, ask in zip(keys, asks, strict=True):
+            self._actor(key.execution_id).ask(ask)
+        alive = await asyncio.gather(*(ask.answer for ask in asks))
+        return tuple(key for key, counts in zip(keys, alive, strict=True) if not counts)
+
+    async def abandon(
+        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> Abandonment:
+        """Give up a silent attempt."""
+        ask = Abandon(
+            command_id=key.command_id,
+            expected_aggregate_version=expected_aggregate_version,
+            lease_until=lease_until,
+            reclaimer=reclaimer,
+        )
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    def take(self, execution_id: int, event: StoredEvent) -> None:
+        """An event from the bus; ignored for executions of other owners."""
+        if self._owns(shard_of(execution_id, self._shard_count)):
+            self._actor(execution_id).take(event)
+
+    def expect(self, execution_id: int, version: int, *, terminal: bool) -> None:
+        """A head that moved; an execution that ended needs an actor only if it still has one."""
+        if terminal and execution_id not in self._actors:
+            return
+        if self._owns(shard_of(execution_id, self._shard_count)):
+            self._actor(execution_id).expect(version)
+
+    def hints_for_claimable(self) -> Iterable[Hint]:
+        """Wake-ups for everything that waits for a worker."""
+        for actor in self._actors.values():
+            yield from actor.hints_for_claimable()
+
+    def quarantined(self) -> dict[str, str]:
+        """Executions that were set aside, and why."""
+        return {str(actor.execution_id): actor.quarantined for actor in self._actors.values() if actor.quarantined}
+
+    def let_go_of_ended(self) -> None:
+        """Executions that are over need no actor."""
+        for execution_id in [key for key, actor in self._actors.items() if actor.is_over]:
+            del self._actors[execution_id]
+        self._metrics.open_executions.set(len(self._actors))
+
+    async def drop_shards(self, shards: Iterable[int]) -> None:
+        """Shards went to somebody else: what is cached about them is worthless from now on."""
+        lost = set(shards)
+        gone = [actor for actor in self._actors.values() if actor.shard in lost]
+        for actor in gone:
+            del self._actors[actor.execution_id]
+        await asyncio.gather(*(actor.stop() for actor in gone))
+
+    async def stop(self) -> None:
+        """Stop every actor."""
+        actors, self._actors = self._actors, {}
+        await asyncio.gather(*(actor.stop() for actor in actors.values()))
+
+    def _actor(self, execution_id: int) -> Actor:
+        actor = self._actors.get(execution_id)
+        if actor is None:
+            shard = shard_of(execution_id, self._shard_count)
+            if not self._owns(shard):
+                raise NotOwner(shard=shard, address=self._owner_address(shard))
+            actor = self._actors[execution_id] = self._make_actor(execution_id, shard)
+        return actor

@@ -1,0 +1,64 @@
+"""What reaches an execution's actor besides events: each ask carries the future that answers it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Worker
+
+
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Claim:
+    """A worker wants a command."""
+
+    worker: Worker
+    command_id: str
+    answer: asyncio.Future[ClaimOutcome] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Complete:
+    """A worker delivers a result."""
+
+    worker: Worker
+    command_id: str
+    result: Mapping[str, Any]
+    wants_next: bool
+    answer: asyncio.Future[Completion] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Heartbeat:
+    """A worker is alive and still runs a command; the answer says whether the claim counts."""
+
+    worker: Worker
+    command_id: str
+    answer: asyncio.Future[bool] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Abandon:
+    """Somebody saw a command whose worker is silent."""
+
+    command_id: str
+    expected_aggregate_version: int
+    lease_until: datetime
+    reclaimer: str
+    answer: asyncio.Future[Abandonment] = field(default_factory=_future)
+
+
+Ask = Claim | Complete | Heartbeat | Abandon
+
+
+def refuse(ask: Ask, error: BaseException) -> None:
+    """Answer an ask with an error, unless its caller has gone."""
+    if not ask.answer.done():
+        ask.answer.set_exception(error)

@@ -1,0 +1,96 @@
+"""The log of one execution as `decide` must see it: each cause is decided before anything after it is folded."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from noetl_core.envelope import StoredEvent
+from noetl_core.executions.decide import is_cause
+from noetl_core.fold import State, empty, fold, prune
+from noetl_core.recorded import Recorded, record
+
+
+class Journal:
+    """Folds events in order, and stops at a cause whose decision is not in the log.
+
+    A decision may stand later in the log than events that followed its cause. It is folded right after its cause all
+    the same, so that a planner that recovers decides as the first one did.
+    """
+
+    def __init__(self, execution_id: int) -> None:
+        self.state: State = empty(execution_id)
+        self.undecided: Recorded | None = None
+        self._known_version = 0
+        self._waiting: deque[Recorded] = deque()
+        self._folded_ahead: set[int] = set()
+
+    @property
+    def known_version(self) -> int:
+        """Version up to which every event of the log has been seen."""
+        return self._known_version
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything seen is folded and decided."""
+        return self.undecided is None and not self._waiting
+
+    def follows(self, event: StoredEvent) -> bool:
+        """Whether an event is the next one; earlier ones are known, later ones leave a gap."""
+        return event.stream_version == self._known_version + 1
+
+    def extend(self, events: Iterable[StoredEvent]) -> None:
+        """Take the next events of the log; what is known already is passed over."""
+        for event in events:
+            if not self.follows(event):
+                continue
+            self._known_version = event.stream_version
+            self._waiting.append(record(event))
+
+    def advance(self, *, at_head: bool) -> None:
+        """Fold as far as the log allows; `at_head` says that no more events are known to exist.
+
+        Short of the head a cause whose decision has not been seen yet is left waiting instead of being decided.
+        """
+        while self.undecided is None and self._waiting:
+            cause = self._waiting[0]
+            if cause.stream_version in self._folded_ahead:
+                self._folded_ahead.discard(cause.stream_version)
+                self._waiting.popleft()
+                continue
+            if is_cause(cause) and not self._decision_is_known(cause) and not at_head:
+                return
+            self._waiting.popleft()
+            self.state = fold(self.state, cause)
+            if is_cause(cause) and not self._fold_decision(cause):
+                self.undecided = cause
+        self.state = prune(self.state)
+
+    def accept(self, events: Sequence[StoredEvent]) -> None:
+        """Take events that this planner has just appended, with the decisions among them."""
+        self.extend(events)
+        if self.undecided is not None and self._fold_decision(self.undecided):
+            self.undecided = None
+        self.advance(at_head=True)
+
+    def settle_undecided(self) -> None:
+        """The cause led to nothing: go on."""
+        self.undecided = None
+
+    def take_known_decision(self) -> None:
+        """Somebody else's decision for the cause may have arrived meanwhile."""
+        if self.undecided is not None and self._fold_decision(self.undecided):
+            self.undecided = None
+
+    def _decision_is_known(self, cause: Recorded) -> bool:
+        """Decisions are appended in the order of their causes, so a later one settles every earlier cause."""
+        return any(event.decided_through >= cause.stream_version for event in self._waiting)
+
+    def _fold_decision(self, cause: Recorded) -> bool:
+        if not self._decision_is_known(cause):
+            return False
+        for event in self._waiting:
+            if event.decided_through == cause.stream_version and event.stream_version not in self._folded_ahead:
+                self.state = fold(self.state, event)
+                self._folded_ahead.add(event.stream_version)
+        return True

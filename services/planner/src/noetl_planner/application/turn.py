@@ -1,0 +1,352 @@
+"""One turn of an execution, decided purely: what is asked and what follows from it becomes one append."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from noetl_core.append import END_KEY, Hint
+from noetl_core.canonical import encode
+from noetl_core.catalog import spec_of, to_draft
+from noetl_core.commands.events import (
+    CallDone,
+    CallFailed,
+    CommandAbandoned,
+    CommandClaimed,
+    CommandCompleted,
+    CommandFailed,
+    CommandHeartbeat,
+    CommandStarted,
+)
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.envelope import Draft, check_result_shape
+from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError, NotFound, VersionConflict
+from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.plan import Plan
+from noetl_core.fold import State, fold
+from noetl_core.ports.commands import (
+    Abandonment,
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    GrantedCommand,
+    Worker,
+)
+from noetl_core.recorded import Recorded, as_if_recorded
+from noetl_core.timestamps import format_time
+
+from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat
+
+Answer = TypeVar("Answer")
+WORK_KIND = "command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRules:
+    """What the operator sets: how long claims last, and where wake-ups go."""
+
+    lease_seconds: float
+    work_subject: Callable[[str, str], str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """What one append will carry, and how each ask is answered once it has succeeded."""
+
+    state: State
+    drafts: list[Draft] = field(default_factory=list)
+    hints: list[Hint] = field(default_factory=list)
+    answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
+    refusals: list[tuple[Ask, NoetlError]] = field(default_factory=list)
+
+
+class TurnPlanner:
+    """Plans turns of one execution; holds no state of its own."""
+
+    def __init__(self, plan: Plan, rules: TurnRules) -> None:
+        self._plan = plan
+        self._rules = rules
+
+    def for_cause(self, state: State, cause: Recorded) -> Turn:
+        """The decision that an event of the log still lacks."""
+        turn = Turn(state=state)
+        self._decide(turn, cause)
+        self._hint_unclaimed(turn)
+        return turn
+
+    def for_asks(self, state: State, asks: Sequence[Ask]) -> Turn:
+        """Everything that is asked, with the decisions that it causes."""
+        turn = Turn(state=state)
+        for ask in asks:
+            try:
+                match ask:
+                    case Claim():
+                        self._claim(turn, ask)
+                    case Complete():
+                        self._complete(turn, ask)
+                    case Heartbeat():
+                        self._heartbeat(turn, ask)
+                    case Abandon():
+                        self._abandon(turn, ask)
+            except NoetlError as refusal:
+                turn.refusals.append((ask, refusal))
+        self._hint_unclaimed(turn)
+        return turn
+
+    def results_alone(self, ask: Complete, state: State) -> tuple[Draft, ...]:
+        """A result without the decisions that follow from it: for a turn that cannot win the race for the head."""
+        turn = Turn(state=state)
+        command = _open_command(state, ask.command_id, ask.worker)
+        self._close(turn, command, ask)
+        return tuple(turn.drafts)
+
+    def _claim(self, turn: Turn, ask: Claim) -> None:
+        key = CommandKey(execution_id=turn.state.execution.execution_id, command_id=ask.command_id)
+        command = turn.state.commands.get(ask.command_id)
+        refusal = _claim_refusal(turn.state, command, ask.worker)
+        if command is None or refusal:
+            turn.answers.append((ask, _constant(ClaimOutcome(key=key, refusal=refusal))))
+            return
+        if command.status is CommandStatus.ISSUED:
+            command = self._grant(turn, command, ask.worker, after=None)
+        granted = self._granted(turn.state, command)
+        turn.answers.append((ask, _constant(ClaimOutcome(key=key, command=granted))))
+
+    def _complete(self, turn: Turn, ask: Complete) -> None:
+        check_result_shape(ask.result)
+        state = turn.state
+        known = state.commands.get(ask.command_id)
+        if known is not None and _was_closed_by(known, ask.worker):
+            self._answer_again(turn, ask, known)
+            return
+        command = _open_command(state, ask.command_id, ask.worker)
+        first = len(turn.drafts)
+        self._close(turn, command, ask)
+        closing = turn.state.commands[command.command_id]
+        self._decide_last(turn)
+        following = self._next_for(turn, ask, first) if ask.wants_next else None
+        granted = None
+        if following is not None:
+            claimed = self._grant(turn, following, ask.worker, after=command.command_id)
+            granted = self._granted(turn.state, claimed)
+        turn.answers.append((ask, _constant(Completion(stream_version=closing.stream_version, next=granted))))
+
+    def _answer_again(self, turn: Turn, ask: Complete, known: Command) -> None:
+        """The worker did not hear the first answer: it gets the same one, with the command that came with it."""
+        handed = next(
+            (
+                command
+                for command in turn.state.commands.values()
+                if command.held_by(ask.worker.worker_id) and command.claimed_after == known.command_id
+            ),
+            None,
+        )
+        granted = self._granted(turn.state, handed) if handed else None
+        turn.answers.append((ask, _constant(Completion(stream_version=known.stream_version, next=granted))))
+
+    def _heartbeat(self, turn: Turn, ask: Heartbeat) -> None:
+        command = turn.state.commands.get(ask.command_id)
+        ended = turn.state.execution.status.is_final
+        if ended or command is None or not command.held_by(ask.worker.worker_id):
+            turn.answers.append((ask, _constant(False)))
+            return
+        beat = CommandHeartbeat(
+            command_id=command.command_id,
+            step=command.step,
+            worker_id=ask.worker.worker_id,
+            lease_seconds=self._rules.lease_seconds,
+        )
+        self._add(
+            turn,
+            to_draft(
+                beat,
+                idempotency_key=f"command/{command.command_id}/heartbeat/{command.aggregate_version}",
+                trace=command.trace,
+            ),
+        )
+        turn.answers.append((ask, _constant(True)))
+
+    def _abandon(self, turn: Turn, ask: Abandon) -> None:
+        command = turn.state.commands.get(ask.command_id)
+        if turn.state.execution.status.is_final:
+            raise AlreadyTerminal(str(turn.state.execution.execution_id))
+        if command is None:
+            raise NotFound("command", ask.command_id, code="command.not_found")
+        if not command.is_open or command.aggregate_version != ask.expected_aggregate_version:
+            raise VersionConflict(
+                subject=f"command {ask.command_id}",
+                expected=ask.expected_aggregate_version,
+                current=command.aggregate_version,
+            )
+        abandoned = CommandAbandoned(
+            command_id=command.command_id,
+            step=command.step,
+            previous_owner=command.worker_id,
+            reclaimer=ask.reclaimer,
+            prior_lease_until=format_time(ask.lease_until),
+            previous_attempt=command.attempt,
+            max_attempts=self._plan.max_attempts,
+        )
+        draft = to_draft(
+            abandoned,
+            idempotency_key=f"command/{command.command_id}/end",
+            expected_aggregate_version=ask.expected_aggregate_version,
+            not_before=ask.lease_until,
+            trace=command.trace,
+        )
+        self._add(turn, draft)
+        version = turn.state.stream_version
+        self._decide_last(turn)
+        retried = any(draft.event_type == "command.issued" for draft in turn.drafts)
+        attempt = command.attempt + 1 if retried and command.attempt < self._plan.max_attempts else 0
+        turn.answers.append((ask, _constant(Abandonment(stream_version=version, next_attempt=attempt))))
+
+    def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
+        failed = ask.result["status"] == "error"
+        call = (CallFailed if failed else CallDone)(
+            command_id=command.command_id, step=command.step, result=dict(ask.result)
+        )
+        end = (CommandFailed if failed else CommandCompleted)(
+            command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id
+        )
+        for content, what in ((call, "call"), (end, "end")):
+            key = f"command/{command.command_id}/{what}"
+            self._add(turn, to_draft(content, idempotency_key=key, trace=command.trace))
+
+    def _grant(self, turn: Turn, command: Command, worker: Worker, *, after: str | None) -> Command:
+        claimed = CommandClaimed(
+            command_id=command.command_id,
+            step=command.step,
+            worker_id=worker.worker_id,
+            lease_seconds=self._rules.lease_seconds,
+            after=after,
+            worker_locator=worker.locator or None,
+        )
+        started = CommandStarted(command_id=command.command_id, step=command.step, worker_id=worker.worker_id)
+        for content, what in ((claimed, "claim"), (started, "start")):
+            key = f"command/{command.command_id}/{what}"
+            self._add(turn, to_draft(content, idempotency_key=key, trace=command.trace))
+        return turn.state.commands[command.command_id]
+
+    def _next_for(self, turn: Turn, ask: Complete, first: int) -> Command | None:
+        """A command that this completion caused, and that the worker's pool may run."""
+        for draft in turn.drafts[first:]:
+            command = turn.state.commands.get(draft.command_id)
+            if draft.event_type == "command.issued" and command and command.pool == ask.worker.pool:
+                return command
+        return None
+
+    def _decide_last(self, turn: Turn) -> None:
+        """Decide on the draft that was added last, which is a cause."""
+        self._decide(turn, self._as_if(turn.state, turn.drafts[-1], turn.state.stream_version))
+
+    def _decide(self, turn: Turn, cause: Recorded) -> None:
+        if not is_cause(cause):
+            raise AssertionError(f"{cause.envelope.event_type} causes nothing")
+        version = cause.stream_version
+        for index, content in enumerate(decide(turn.state, cause, self._plan)):
+            terminal = spec_of(content).terminal
+            draft = to_draft(
+                content,
+                idempotency_key=END_KEY if terminal else f"decision/{version}/{index}",
+                event_time=cause.envelope.event_time if cause.envelope.event_id else None,
+                causation_id=str(cause.envelope.event_id) if cause.envelope.event_id else "",
+                meta={"decided_through": version},
+                trace=cause.envelope.trace,
+            )
+            self._add(turn, draft)
+
+    def _add(self, turn: Turn, draft: Draft) -> None:
+        turn.drafts.append(draft)
+        turn.state = fold(turn.state, self._as_if(turn.state, draft, turn.state.stream_version + 1))
+
+    def _as_if(self, state: State, draft: Draft, stream_version: int) -> Recorded:
+        command = state.commands.get(draft.command_id)
+        execution = state.execution
+        time = state.event_time_watermark
+        if time is None:
+            raise AssertionError("an execution that is planned has at least one event")
+        return as_if_recorded(
+            draft,
+            tenant_id=execution.tenant_id,
+            organization_id=execution.organization_id,
+            execution_id=execution.execution_id,
+            stream_version=stream_version,
+            aggregate_version=(command.aggregate_version if command else 0) + 1,
+            time=time,
+        )
+
+    def _hint_unclaimed(self, turn: Turn) -> None:
+        """Wake workers for what was issued and not handed over in the same append."""
+        issued = [draft.command_id for draft in turn.drafts if draft.event_type == "command.issued"]
+        for command_id in issued:
+            command = turn.state.commands[command_id]
+            if command.status is CommandStatus.ISSUED:
+                turn.hints.append(self.hint(turn.state, command))
+
+    def hint(self, state: State, command: Command) -> Hint:
+        """A wake-up for one command."""
+        execution_id = state.execution.execution_id
+        return Hint(
+            subject=self._rules.work_subject(command.pool, WORK_KIND),
+            body=encode({"execution_id": str(execution_id), "command_id": command.command_id}),
+            execution_id=execution_id,
+        )
+
+    def _granted(self, state: State, command: Command) -> GrantedCommand:
+        execution = state.execution
+        return GrantedCommand(
+            key=CommandKey(execution_id=execution.execution_id, command_id=command.command_id),
+            tenant_id=execution.tenant_id,
+            organization_id=execution.organization_id,
+            catalog_id=execution.catalog_id,
+            step=command.step,
+            activation=command.activation,
+            attempt=command.attempt,
+            lease_seconds=self._rules.lease_seconds,
+            idempotency_key=f"{execution.execution_id}/{command.step}/{command.activation}",
+            issued_at=command.issued_at,
+            workload=execution.workload,
+            results={name: step.result for name, step in execution.steps.items() if step.result is not None},
+            cause_step=command.cause_step,
+            trace=command.trace or execution.trace,
+        )
+
+
+def claimable(state: State) -> list[Command]:
+    """Commands that nobody has claimed."""
+    if state.execution.status.is_final:
+        return []
+    return [command for command in state.commands.values() if command.status is CommandStatus.ISSUED]
+
+
+def _claim_refusal(state: State, command: Command | None, worker: Worker) -> str:
+    if state.execution.status.is_final:
+        return AlreadyTerminal.code
+    if command is None:
+        return "command.not_found"
+    if not command.is_open:
+        return "command.closed"
+    if command.status is not CommandStatus.ISSUED and command.worker_id != worker.worker_id:
+        return "command.held"
+    return ""
+
+
+def _was_closed_by(command: Command, worker: Worker) -> bool:
+    delivered = command.status in (CommandStatus.COMPLETED, CommandStatus.FAILED)
+    return delivered and command.worker_id == worker.worker_id
+
+
+def _open_command(state: State, command_id: str, worker: Worker) -> Command:
+    if state.execution.status.is_final:
+        raise AlreadyTerminal(str(state.execution.execution_id))
+    command = state.commands.get(command_id)
+    if command is None or not command.held_by(worker.worker_id):
+        holder = command.worker_id if command and command.is_open else None
+        raise LeaseLost(command_id=command_id, worker=worker.worker_id, holder=holder)
+    return command
+
+
+def _constant(value: Answer) -> Callable[[], Answer]:
+    return lambda: value

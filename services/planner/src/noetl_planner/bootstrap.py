@@ -1,0 +1,199 @@
+"""Wires a planner: which adapter stands behind which port, and which loops run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+
+import grpc
+from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.consumers import ConsumerSpec
+from noetl_adapters.nats.publisher import NatsPublisher
+from noetl_adapters.nats.pull_consumer import NatsPullConsumer
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogClient, ShardClient
+from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_subject
+from noetl_core.append import Fence
+from noetl_core.errors import NotOwner
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
+from noetl_servicekit.tokens import Tokens
+from noetl_servicekit.tracing import current_traceparent
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from noetl_planner.application.actor import Actor
+from noetl_planner.application.actors import Actors
+from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.owners import Owners
+from noetl_planner.application.turn import TurnRules
+from noetl_planner.entrypoints import command_service
+from noetl_planner.entrypoints.event_consumer import consume_events
+from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
+from noetl_planner.settings import Settings
+from noetl_planner.telemetry import PlannerMetrics
+
+logger = get_logger()
+
+ActorFactory = Callable[[int, int], Actor]
+
+ROLE = "planner"
+
+
+class Planner:
+    """One planner process; parts are made here and started in `start`."""
+
+    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+        self._group = group
+        self._settings = settings
+        self._metrics = PlannerMetrics(group.metrics)
+        self._gained = asyncio.Event()
+        self._dropping: set[asyncio.Task[None]] = set()
+        self._ownership: ShardOwnership | None = None
+
+    async def start(self) -> None:
+        """Start everything, the operator's port first."""
+        group, settings = self._group, self._settings
+        ops = await group.serve_ops(settings.ops_listen, extra_routes=[Route("/summary", self._summary)])
+        channel = await group.enter(
+            open_channel(
+                settings.api_address,
+                token=settings.token,
+                traceparent=current_traceparent,
+                retryable_methods=IDEMPOTENT_METHODS,
+            )
+        )
+        bus = await group.enter(
+            NatsConnection(
+                settings.nats_url,
+                name=group.settings.instance,
+                token=settings.nats_token or None,
+                report=_log_bus,
+            )
+        )
+        log, leases = EventLogClient(channel), ShardClient(channel)
+        owners = Owners(leases)
+        self.actors = Actors(
+            shard_count=settings.ownership.shard_count,
+            owns=lambda shard: self._epoch(shard) is not None,
+            owner_address=owners.address,
+            make_actor=self._actor_factory(log, channel),
+            metrics=self._metrics,
+        )
+        group.on_stop(self.actors.stop)
+        address = await group.serve_grpc(
+            settings.grpc_listen,
+            register=lambda server: command_service.register(server, self.actors),
+            service_names=(command_service.SERVICE_NAME,),
+            tokens=Tokens(settings.tokens_file),
+        )
+        ownership = self._ownership = ShardOwnership(
+            leases,
+            settings.ownership,
+            role=ROLE,
+            instance=group.settings.instance,
+            address=settings.advertised_address or str(address),
+            metrics=ShardMetrics(group.metrics),
+            on_gained=lambda gained: self._shards_changed(),
+            on_lost=self._shards_lost,
+        )
+        self._consumer = NatsPullConsumer(
+            bus,
+            ConsumerSpec(
+                stream=EVENTS_STREAM,
+                durable=token(f"{ROLE}-{group.settings.instance}"),
+                subjects=(),
+                max_ack_pending=5_000,
+                inactive_seconds=3_600.0,
+            ),
+        )
+        group.on_stop(self._consumer.close)
+        group.on_stop(ownership.release)
+        sweep = HeadSweep(log, self.actors, owned=ownership.epochs)
+        group.loop("ownership", ownership.run)
+        group.loop(
+            "owners", lambda beat: owners.keep_current(every_seconds=settings.ownership.heartbeat_seconds, beat=beat)
+        )
+        group.loop("events", lambda beat: consume_events(self._consumer, self.actors, self._metrics, beat=beat))
+        group.loop(
+            "heads",
+            lambda beat: sweep_heads(sweep, every_seconds=settings.head_poll_seconds, gained=self._gained, beat=beat),
+        )
+        publisher = NatsPublisher(bus)
+        group.loop(
+            "hints",
+            lambda beat: repeat_hints(
+                self.actors, publisher, self._metrics, every_seconds=settings.rehint_seconds, beat=beat
+            ),
+        )
+        group.ready(grpc=address, ops=ops)
+
+    def _actor_factory(self, log: EventLogClient, channel: grpc.aio.Channel) -> ActorFactory:
+        settings = self._settings
+        load_plan = LoadPlan(
+            CatalogClient(channel),
+            DirectoryPayloadStore.from_url(settings.payload_url),
+            max_attempts=settings.command_max_attempts,
+        )
+        rules = TurnRules(
+            lease_seconds=settings.command_lease_seconds,
+            work_subject=lambda pool, kind: work_subject(pool=pool, kind=kind),
+        )
+        producer = f"urn:noetl:planner:{self._group.settings.instance}"
+
+        def make(execution_id: int, shard: int) -> Actor:
+            return Actor(
+                execution_id,
+                shard=shard,
+                log=log,
+                load_plan=load_plan,
+                rules=rules,
+                fence=self._fence,
+                producer=producer,
+                metrics=self._metrics,
+            )
+
+        return make
+
+    def _epoch(self, shard: int) -> int | None:
+        return self._ownership.epoch(shard) if self._ownership is not None else None
+
+    def _fence(self, shard: int) -> Fence:
+        epoch = self._epoch(shard)
+        if epoch is None:
+            raise NotOwner(shard=shard, address=None)
+        return Fence(role=ROLE, shard=shard, epoch=epoch)
+
+    def _shards_lost(self, lost: frozenset[int]) -> None:
+        self._start(self.actors.drop_shards(lost))
+        self._shards_changed()
+
+    def _shards_changed(self) -> None:
+        self._gained.set()
+        if self._ownership is not None:
+            self._start(
+                self._consumer.set_subjects([shard_filter(shard) for shard in sorted(self._ownership.epochs())])
+            )
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._dropping.add(task)
+        task.add_done_callback(self._dropping.discard)
+
+    async def _summary(self, request: Request) -> Response:
+        shards = sorted(self._ownership.epochs()) if self._ownership else []
+        return JSONResponse({"shards": shards, "quarantined": self.actors.quarantined()})
+
+
+def _log_bus(event: NatsEvent, detail: str) -> None:
+    logger.info(str(event), detail=detail)
+
+
+async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
+    """What `run_service` calls."""
+    planner = Planner(group, Settings.from_env(os.environ if values is None else values))
+    await planner.start()

@@ -1,0 +1,78 @@
+"""Claims and completions over gRPC."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.command.v1 import command_pb2 as pb
+from noetl.command.v1 import command_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import commands as mapping
+from noetl_contracts.mapping.events import json_object
+from noetl_contracts.mapping.times import moment
+from noetl_core.errors import NotPermitted
+from noetl_core.ports.commands import Commands
+from noetl_servicekit.callers import Role, current_caller
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommandService"].full_name
+
+
+def register(server: grpc.aio.Server, commands: Commands) -> None:
+    """Serve the contract."""
+    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands), server)
+
+
+class CommandServicer(pb_grpc.CommandServiceServicer):
+    """Translates; the actors decide."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    async def Claim(  # noqa: N802 - named by the contract
+        self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
+    ) -> pb.ClaimResponse:
+        """Claim commands."""
+        _only_services()
+        outcomes = await self._commands.claim(
+            mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
+        )
+        return pb.ClaimResponse(outcomes=[mapping.claim_outcome_message(outcome) for outcome in outcomes])
+
+    async def Complete(  # noqa: N802 - named by the contract
+        self, request: pb.CompleteRequest, context: grpc.aio.ServicerContext[pb.CompleteRequest, pb.CompleteResponse]
+    ) -> pb.CompleteResponse:
+        """Take a result."""
+        _only_services()
+        completion = await self._commands.complete(
+            mapping.worker(request.worker),
+            mapping.key(request.key),
+            json_object(request.result_json, "result_json"),
+            wants_next=request.wants_next,
+        )
+        return mapping.completion_message(completion)
+
+    async def Heartbeat(  # noqa: N802 - named by the contract
+        self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse]
+    ) -> pb.HeartbeatResponse:
+        """Keep claims alive."""
+        _only_services()
+        lost = await self._commands.heartbeat(
+            mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
+        )
+        return pb.HeartbeatResponse(lost=[mapping.key_message(key) for key in lost])
+
+    async def Abandon(  # noqa: N802 - named by the contract
+        self, request: pb.AbandonRequest, context: grpc.aio.ServicerContext[pb.AbandonRequest, pb.AbandonResponse]
+    ) -> pb.AbandonResponse:
+        """Give up a silent attempt."""
+        _only_services()
+        abandonment = await self._commands.abandon(
+            mapping.key(request.key),
+            expected_aggregate_version=request.expected_aggregate_version,
+            lease_until=moment(request.lease_until),
+            reclaimer=request.reclaimer,
+        )
+        return pb.AbandonResponse(stream_version=abandonment.stream_version, next_attempt=abandonment.next_attempt)
+
+
+def _only_services() -> None:
+    if not current_caller().may(Role.SERVICE):
+        raise NotPermitted("commands are for NoETL's own workers")

@@ -1,0 +1,31 @@
+"""What the planner counts."""
+
+from noetl_servicekit.metrics import MetricSet
+
+
+class PlannerMetrics:
+    """Turns, races and executions of one planner."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.turns = metrics.counter("noetl_planner_turns_total", "Turns that ended in an append.")
+        self.events_appended = metrics.counter("noetl_planner_events_appended_total", "Events appended by turns.")
+        self.events_read = metrics.counter(
+            "noetl_planner_events_read_total", "Events read from the log because the bus had not delivered them."
+        )
+        self.events_received = metrics.counter("noetl_planner_events_received_total", "Events taken from the bus.")
+        self.decode_errors = metrics.counter(
+            "noetl_planner_decode_errors_total", "Messages from the bus that are not events."
+        )
+        self.lost_races = metrics.counter(
+            "noetl_planner_lost_races_total", "Turns repeated because somebody else appended first."
+        )
+        self.fenced = metrics.counter(
+            "noetl_planner_fenced_total", "Turns refused because the shard has another owner."
+        )
+        self.quarantined = metrics.counter(
+            "noetl_planner_quarantined_total", "Executions set aside after repeated failures."
+        )
+        self.open_executions = metrics.gauge("noetl_planner_open_executions", "Executions with an actor.")
+        self.hints_repeated = metrics.counter(
+            "noetl_planner_hints_repeated_total", "Wake-ups sent again for work that nobody claimed."
+        )
