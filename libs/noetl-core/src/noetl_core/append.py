@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from noetl_core.envelope import Draft, StoredEvent, check_result_shape, encode_body
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_result_shape, encode_body
 from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.events import is_terminal
 from noetl_core.sharding import shard_of
 
 END_KEY = "execution/end"
@@ -157,39 +159,49 @@ class Numbered:
 
 
 MAX_BODY_BYTES = 64 * 1024
-MAX_KEY_CHARACTERS = 512
+MAX_NAME_CHARACTERS = 512
+"""Of keys and ids that are indexed: the largest entry that an index takes is not much larger."""
+MAX_DRAFTS = 1000
+
+_EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
 
 def prepare(
     request: AppendRequest, *, next_event_id: Callable[[], int], now: datetime, shard_count: int
 ) -> PreparedRequest:
     """Check what can be checked, and encode what can be encoded, before any lock is held."""
+    _check_shape(request)
+    streams: list[PreparedStream] = []
+    for stream in request.streams:
+        drafts = tuple(_prepare_draft(request, stream, draft, next_event_id(), now) for draft in stream.drafts)
+        streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
+    return PreparedRequest(request, tuple(streams))
+
+
+def _check_shape(request: AppendRequest) -> None:
     if not request.streams:
         raise InvalidInput("an append names at least one stream")
     seen: set[int] = set()
-    streams: list[PreparedStream] = []
     for stream in request.streams:
         if stream.execution_id in seen:
             raise InvalidInput(f"execution {stream.execution_id} is named twice in one append")
+        seen.add(stream.execution_id)
         if not stream.drafts:
             raise InvalidInput(f"no drafts for execution {stream.execution_id}")
-        seen.add(stream.execution_id)
-        drafts = tuple(
-            _prepare_draft(request, stream, draft, next_event_id(), now) for draft in stream.drafts
-        )
-        streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
-    return PreparedRequest(request, tuple(streams))
+        if stream.start is not None and stream.start.start_key and len(stream.drafts) != 1:
+            # Its repetition is answered with the first event of another execution, which has no others to offer.
+            raise InvalidInput("a start under a start key has exactly one draft")
+    if sum(len(stream.drafts) for stream in request.streams) > MAX_DRAFTS:
+        raise InvalidInput(f"an append has at most {MAX_DRAFTS} drafts")
+    for hint in request.hints:
+        if hint.execution_id not in seen:
+            raise InvalidInput(f"a hint follows execution {hint.execution_id}, which the append does not name")
 
 
 def _prepare_draft(
     request: AppendRequest, stream: StreamAppend, draft: Draft, event_id: int, now: datetime
 ) -> PreparedDraft:
-    if not draft.event_type:
-        raise InvalidInput("an event has a type")
-    if not 0 < len(draft.idempotency_key) <= MAX_KEY_CHARACTERS:
-        raise InvalidInput(f"{draft.event_type}: an idempotency key has 1 to {MAX_KEY_CHARACTERS} characters")
-    if draft.result is not None:
-        check_result_shape(draft.result)
+    _check_draft(draft)
     content = draft.content_sha256()
     event_time = draft.event_time or now
     parent = stream.start.parent_execution_id if stream.start else None
@@ -208,4 +220,56 @@ def _prepare_draft(
         raise InvalidInput(
             f"{draft.event_type} has {len(body)} bytes, an event has at most {MAX_BODY_BYTES}: store data as a payload"
         )
+    if b"\\u0000" in body:  # the only spelling that canonical JSON has for it
+        _refuse_zero_characters(draft)
     return PreparedDraft(draft, event_id, event_time, content, body)
+
+
+def _check_draft(draft: Draft) -> None:
+    if not _EVENT_TYPE.fullmatch(draft.event_type):
+        raise InvalidInput(f"{draft.event_type[:140]!r} is no event type")
+    if not draft.idempotency_key:
+        raise InvalidInput(f"{draft.event_type} has no idempotency key")
+    if is_terminal(draft.event_type) != (draft.idempotency_key == END_KEY):
+        raise InvalidInput(f"{draft.event_type}: terminal events, and only they, have the key {END_KEY!r}")
+    if draft.aggregate_type != EXECUTION_AGGREGATE and not draft.aggregate_id:
+        raise InvalidInput(f"{draft.event_type} is about a {draft.aggregate_type} and does not say which")
+    for name in _indexed_texts(draft):
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise InvalidInput(f"{draft.event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
+    if draft.result is not None:
+        check_result_shape(draft.result)
+
+
+def _indexed_texts(draft: Draft) -> tuple[str, ...]:
+    texts = (
+        draft.idempotency_key,
+        draft.aggregate_type,
+        draft.aggregate_id,
+        draft.stage_id,
+        draft.frame_id,
+        draft.command_id,
+    )
+    if not draft.meta:
+        return texts
+    extracts = (draft.meta.get("loop_id"), draft.meta.get("epoch_id"))
+    return (*texts, *(text for text in extracts if isinstance(text, str)))
+
+
+def _refuse_zero_characters(draft: Draft) -> None:
+    """The database's texts cannot hold them; the bytes of an event can."""
+    for text in (*_indexed_texts(draft), draft.node_name, *_texts_in(draft.result)):
+        if "\0" in text:
+            raise InvalidInput(f"{draft.event_type}: keys, names, ids and results cannot hold the character U+0000")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, child in value.items():
+            yield str(key)
+            yield from _texts_in(child)
+    elif isinstance(value, (list, tuple)):
+        for child in value:
+            yield from _texts_in(child)

@@ -66,22 +66,14 @@ class _Overlay:
     def known(self, execution_id: int, key: str) -> KnownKey | None:
         found = self.keys.get((execution_id, key))
         if found is None:
-            found = (
-                self._below.known(execution_id, key)
-                if self._below
-                else self.view.keys.get((execution_id, key))
-            )
+            found = self._below.known(execution_id, key) if self._below else self.view.keys.get((execution_id, key))
         return found
 
     def start(self, tenant_id: str, organization_id: str, key: str) -> KnownKey | None:
         where = (tenant_id, organization_id, key)
         found = self.started.get(where)
         if found is None:
-            found = (
-                self._below.start(tenant_id, organization_id, key)
-                if self._below
-                else self.view.started.get(where)
-            )
+            found = self._below.start(tenant_id, organization_id, key) if self._below else self.view.started.get(where)
         return found
 
     def aggregate_version(self, execution_id: int, aggregate_id: str) -> int:
@@ -142,22 +134,22 @@ def _check_fence(request: AppendRequest, streams: Sequence[PreparedStream], view
 
 
 def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Overlay) -> tuple[Appended, ...]:
-    append = stream.append
-    repeated = _repeated_start(request, stream, overlay)
-    if repeated is not None:
-        return repeated
-    head = _head_for(request, stream, overlay)
-    found = [_duplicate_of(head.execution_id, draft, overlay) for draft in stream.drafts]
-    if append.expected_stream_version is not None and None in found:
-        if head.version != append.expected_stream_version:
-            raise VersionConflict(
-                subject=f"execution {head.execution_id}",
-                expected=append.expected_stream_version,
-                current=head.version,
-            )
+    first = _first_start(request, stream.append.start, overlay)
+    if first is not None:
+        return (Appended(event=first.event, duplicate=True),)
+    head = overlay.head(stream.append.execution_id)
+    if stream.append.start is None:
+        head = _visible(request, stream, head)
+    elif head is None:
+        head = _new_head(request, stream, stream.append.start)
+        overlay.created.append((head.execution_id, stream.append.start))
+    else:
+        return _repeated_start(request, stream, head, overlay)
+    expected = stream.append.expected_stream_version
+    if expected is not None and expected != head.version and not _all_known(head, stream, overlay):
+        raise VersionConflict(subject=f"execution {head.execution_id}", expected=expected, current=head.version)
     appended: list[Appended] = []
     for draft in stream.drafts:
-        # Asked again, because an earlier draft of this very request may have taken the key.
         duplicate = _duplicate_of(head.execution_id, draft, overlay)
         if duplicate is not None:
             appended.append(Appended(event=duplicate.event, duplicate=True))
@@ -168,43 +160,55 @@ def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Ove
     return tuple(appended)
 
 
-def _repeated_start(
-    request: AppendRequest, stream: PreparedStream, overlay: _Overlay
-) -> tuple[Appended, ...] | None:
-    """The first start under a start key is the answer to every later one with the same content."""
-    start = stream.append.start
+def _all_known(head: Head, stream: PreparedStream, overlay: _Overlay) -> bool:
+    """Whether the stream's drafts are all duplicates; asked only where the answer matters, since it looks twice."""
+    return all(_duplicate_of(head.execution_id, draft, overlay) is not None for draft in stream.drafts)
+
+
+def _first_start(request: AppendRequest, start: StreamStart | None, overlay: _Overlay) -> KnownKey | None:
+    """The first start under a start key answers every later one.
+
+    Whether that was the same request is for the caller to judge: the content of a start depends on its execution's
+    id, so it differs even between equal requests.
+    """
     if start is None or not start.start_key:
         return None
-    known = overlay.start(request.tenant_id, request.organization_id, start.start_key)
-    if known is None:
-        return None
-    if known.content_sha256 != stream.drafts[0].content_sha256:
-        raise KeyTaken(key=start.start_key, event_id=str(known.event_id), stream_version=1)
-    return (Appended(event=known.event, duplicate=True),)
+    return overlay.start(request.tenant_id, request.organization_id, start.start_key)
 
 
-def _head_for(request: AppendRequest, stream: PreparedStream, overlay: _Overlay) -> Head:
-    append = stream.append
-    head = overlay.head(append.execution_id)
-    if append.start is None:
-        visible = head is not None and (head.tenant_id, head.organization_id) == (
-            request.tenant_id,
-            request.organization_id,
-        )
-        if head is None or not visible:
-            raise NotFound("execution", append.execution_id, code="execution.not_found")
-        return head
-    if head is not None:
-        raise AlreadyExists(f"execution {append.execution_id} exists already")
-    head = Head(
-        execution_id=append.execution_id,
+def _visible(request: AppendRequest, stream: PreparedStream, head: Head | None) -> Head:
+    if head is None or not _belongs(head, request):
+        raise NotFound("execution", stream.append.execution_id, code="execution.not_found")
+    return head
+
+
+def _belongs(head: Head, request: AppendRequest) -> bool:
+    return head.tenant_id == request.tenant_id and head.organization_id == request.organization_id
+
+
+def _new_head(request: AppendRequest, stream: PreparedStream, start: StreamStart) -> Head:
+    return Head(
+        execution_id=stream.append.execution_id,
         tenant_id=request.tenant_id,
         organization_id=request.organization_id,
         shard=stream.shard,
-        parent_execution_id=append.start.parent_execution_id,
+        parent_execution_id=start.parent_execution_id,
     )
-    overlay.created.append((head.execution_id, append.start))
-    return head
+
+
+def _repeated_start(
+    request: AppendRequest, stream: PreparedStream, head: Head, overlay: _Overlay
+) -> tuple[Appended, ...]:
+    """A start that is sent again is answered; another one under a taken id is not."""
+    known = (
+        [_duplicate_of(head.execution_id, draft, overlay) for draft in stream.drafts]
+        if _belongs(head, request)
+        else [None]
+    )
+    found = tuple(Appended(event=one.event, duplicate=True) for one in known if one is not None)
+    if len(found) < len(known):
+        raise AlreadyExists(f"execution {head.execution_id} exists already")
+    return found
 
 
 def _duplicate_of(execution_id: int, draft: PreparedDraft, overlay: _Overlay) -> KnownKey | None:
@@ -258,9 +262,7 @@ def _place(head: Head, prepared: PreparedDraft, overlay: _Overlay) -> tuple[Head
     return moved, stored
 
 
-def _next_aggregate_version(
-    head: Head, draft: Draft, aggregate_id: str, stream_version: int, overlay: _Overlay
-) -> int:
+def _next_aggregate_version(head: Head, draft: Draft, aggregate_id: str, stream_version: int, overlay: _Overlay) -> int:
     """The execution's own aggregate moves with its stream; others count their own events."""
     if draft.aggregate_type == EXECUTION_AGGREGATE:
         current, following = head.version, stream_version
@@ -269,9 +271,7 @@ def _next_aggregate_version(
         following = current + 1
     expected = draft.expected_aggregate_version
     if expected is not None and expected != current:
-        raise VersionConflict(
-            subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current
-        )
+        raise VersionConflict(subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current)
     if draft.aggregate_type != EXECUTION_AGGREGATE:
         overlay.aggregates[(head.execution_id, aggregate_id)] = following
     return following

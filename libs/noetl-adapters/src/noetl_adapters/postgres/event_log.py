@@ -19,7 +19,7 @@ from noetl_adapters.postgres.event_rows import (
     moved_columns,
     outbox_columns,
 )
-from noetl_adapters.postgres.pool import translated
+from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.queries import load_queries
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -39,7 +39,7 @@ class PostgresEventLog:
         try:
             async with translated():
                 return await self._commit_together(requests)
-        except asyncpg.IntegrityConstraintViolationError:
+        except REFUSED_ROWS:
             # An index or a CHECK refused a row, or a start key was taken between our read and our insert: the batch
             # was rolled back, and its requests run alone, so that only the one concerned pays for it.
             return [await self._commit_alone(request) for request in requests]
@@ -50,9 +50,9 @@ class PostgresEventLog:
             try:
                 async with translated():
                     return (await self._commit_together([request]))[0]
-            except asyncpg.IntegrityConstraintViolationError as exc:
+            except REFUSED_ROWS as exc:
                 if last_look:
-                    return _refused_by_index(exc)
+                    return _refusal(exc)
         raise AssertionError("unreachable")
 
     async def _commit_together(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
@@ -65,94 +65,36 @@ class PostgresEventLog:
 
     async def _view(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView:
         """Everything the verdict depends on, read after the heads are locked."""
-        streams = [stream for request in requests for stream in request.streams]
-        ids = sorted({stream.append.execution_id for stream in streams if stream.append.start is None})
-        heads = (
-            {row[0]: Head(*row) for row in await connection.fetch(self._sql["lock_heads"], ids)}
-            if ids
-            else {}
-        )
-        fences = sorted({(f.role, f.shard) for r in requests if (f := r.request.fence) is not None})
-        epochs = {}
-        if fences:
-            rows = await connection.fetch(
-                self._sql["lock_epochs"], [role for role, _ in fences], [shard for _, shard in fences]
-            )
+        asked = _Asked(requests)
+        heads: dict[int, Head] = {}
+        if asked.heads:
+            rows = await connection.fetch(self._sql["lock_heads"], sorted(asked.heads))
+            heads = {row[0]: Head(*row) for row in rows}
+        epochs: dict[tuple[str, int], int] = {}
+        if asked.fences:
+            rows = await connection.fetch(self._sql["lock_epochs"], *_columns(sorted(asked.fences), 2))
             epochs = {(row[0], row[1]): row[2] for row in rows}
-        keys: dict[tuple[int, str], KnownKey] = {}
-        asked = [
-            (stream.append.execution_id, draft.draft.idempotency_key)
-            for stream in streams
-            if stream.append.execution_id in heads
-            for draft in stream.drafts
-        ]
-        if asked:
-            rows = await connection.fetch(
-                self._sql["known_keys"], [a for a, _ in asked], [k for _, k in asked]
-            )
-            keys = {(row[0], row[1]): KnownKey(row[2], row[3], _stored(row, 4)) for row in rows}
-        aggregates = await self._aggregate_versions(connection, heads, requests)
-        started = await self._started(connection, requests)
-        return LogView(
-            now=await connection.fetchval(self._sql["clock"]),
-            heads=heads,
-            keys=keys,
-            aggregate_versions=aggregates,
-            epochs=epochs,
-            started=started,
-        )
-
-    async def _aggregate_versions(
-        self, connection: asyncpg.Connection, heads: dict[int, Head], requests: Sequence[PreparedRequest]
-    ) -> dict[tuple[int, str], int]:
-        asked = {
-            (stream.append.execution_id, draft.draft.aggregate_id)
-            for request in requests
-            for stream in request.streams
-            if stream.append.execution_id in heads
-            for draft in stream.drafts
-            if draft.draft.aggregate_type != EXECUTION_AGGREGATE
-        }
-        if not asked:
-            return {}
+        if not heads and not asked.starts:
+            now = await connection.fetchval(self._sql["clock"])
+            return LogView(now=now, heads={}, epochs=epochs)
         rows = await connection.fetch(
-            self._sql["aggregate_versions"], [a for a, _ in asked], [aggregate for _, aggregate in asked]
+            self._sql["known"],
+            *_columns([key for key in asked.keys if key[0] in heads], 2),
+            *_columns(asked.starts, 3),
+            *_columns([aggregate for aggregate in asked.aggregates if aggregate[0] in heads], 2),
         )
-        return {(row[0], row[1]): row[2] for row in rows if row[2] is not None}
-
-    async def _started(
-        self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]
-    ) -> dict[tuple[str, str, str], KnownKey]:
-        asked = [
-            (request.request.tenant_id, request.request.organization_id, start.start_key)
-            for request in requests
-            for stream in request.streams
-            if (start := stream.append.start) is not None and start.start_key
-        ]
-        if not asked:
-            return {}
-        rows = await connection.fetch(
-            self._sql["started"], *(list(column) for column in zip(*asked, strict=True))
-        )
-        return {(row[0], row[1], row[2]): KnownKey(row[3], row[4], _stored(row, 5)) for row in rows}
+        return _log_view(heads, epochs, rows)
 
     async def _write(self, connection: asyncpg.Connection, numbered: Numbered) -> None:
         await connection.execute(self._sql["insert_events"], *event_columns(numbered))
         if numbered.created:
             await connection.execute(self._sql["insert_heads"], *created_columns(numbered))
-            keyed = [(head, start.start_key) for head, start in numbered.created if start.start_key]
-            if keyed:
-                await connection.execute(
-                    self._sql["insert_start_keys"],
-                    [head.tenant_id for head, _ in keyed],
-                    [head.organization_id for head, _ in keyed],
-                    [key for _, key in keyed],
-                    [head.execution_id for head, _ in keyed],
-                )
-        if numbered.heads:
-            await connection.execute(self._sql["move_heads"], *moved_columns(numbered.heads))
-        await connection.execute(self._sql["insert_outbox"], *outbox_columns(numbered))
-        await connection.execute(self._sql["notify_commit"], commit_notice(numbered))
+        await connection.execute(
+            self._sql["finish"],
+            *moved_columns(numbered.heads),
+            *outbox_columns(numbered),
+            commit_notice(numbered),
+        )
 
     async def read(
         self,
@@ -166,19 +108,15 @@ class PostgresEventLog:
         """Events of a version range, and where the head stood before they were read."""
         async with translated(), self._pool.acquire() as connection:
             head = await connection.fetchrow(self._sql["read_head"], execution_id)
-            if head is None or (
-                scope is not None and (head[0], head[1]) != (scope.tenant_id, scope.organization_id)
-            ):
+            if head is None or (scope is not None and (head[0], head[1]) != (scope.tenant_id, scope.organization_id)):
                 raise NotFound("execution", execution_id, code="execution.not_found")
             last = min(to_version, head[2]) if to_version else head[2]
             rows = (
                 await connection.fetch(self._sql["read_events"], execution_id, from_version, last, limit)
-                if from_version <= last
+                if from_version <= last and limit > 0
                 else []
             )
-        return EventPage(
-            events=tuple(_stored(row, 0) for row in rows), head_version=head[2], terminal=head[3]
-        )
+        return EventPage(events=tuple(_stored(row, 0) for row in rows), head_version=head[2], terminal=head[3])
 
     async def moved_heads(
         self,
@@ -192,12 +130,10 @@ class PostgresEventLog:
         """Heads of the shards that moved at or after a time."""
         async with translated(), self._pool.acquire() as connection:
             rows = await connection.fetch(
-                self._sql["moved_heads"],
+                self._sql["open_heads" if open_only else "moved_heads"],
                 list(shards),
                 moved_since or _LONG_AGO,
-                after[0] if after else None,
-                after[1] if after else None,
-                open_only,
+                *(after or (_LONG_AGO, 0)),
                 limit,
             )
             now = rows[0]["now"] if rows else await connection.fetchval(self._sql["clock"])
@@ -208,13 +144,59 @@ class PostgresEventLog:
         )
 
 
-def _refused_by_index(exc: asyncpg.IntegrityConstraintViolationError) -> NoetlError:
-    name = exc.constraint_name or "a constraint"
+class _Asked:
+    """What a batch must know of the log before it can be judged."""
+
+    def __init__(self, requests: Sequence[PreparedRequest]) -> None:
+        self.heads: set[int] = set()
+        self.keys: list[tuple[int, str]] = []
+        self.aggregates: set[tuple[int, str]] = set()
+        self.fences: set[tuple[str, int]] = set()
+        self.starts: list[tuple[str, str, str]] = []
+        for prepared in requests:
+            request = prepared.request
+            if request.fence is not None:
+                self.fences.add((request.fence.role, request.fence.shard))
+            for stream in prepared.streams:
+                start, execution_id = stream.append.start, stream.append.execution_id
+                if start is not None and start.start_key:  # under an id that was made for it: nobody has it yet
+                    self.starts.append((request.tenant_id, request.organization_id, start.start_key))
+                    continue
+                self.heads.add(execution_id)
+                for draft in stream.drafts:
+                    self.keys.append((execution_id, draft.draft.idempotency_key))
+                    if draft.draft.aggregate_type != EXECUTION_AGGREGATE:
+                        self.aggregates.add((execution_id, draft.draft.aggregate_id))
+
+
+def _log_view(heads: dict[int, Head], epochs: dict[tuple[str, int], int], rows: Sequence[asyncpg.Record]) -> LogView:
+    keys: dict[tuple[int, str], KnownKey] = {}
+    started: dict[tuple[str, str, str], KnownKey] = {}
+    aggregates: dict[tuple[int, str], int] = {}
+    for row in rows:
+        match row["answer"]:
+            case "key":
+                keys[(row[1], row[2])] = KnownKey(row[3], row[4], _stored(row, 5))
+            case "start":
+                started[(row[11], row[12], row[2])] = KnownKey(row[3], row[4], _stored(row, 5))
+            case "aggregate":
+                aggregates[(row[1], row[2])] = row["aggregate_version"]
+            case _:
+                now = row["ingest_time"]
+    return LogView(now=now, heads=heads, keys=keys, aggregate_versions=aggregates, epochs=epochs, started=started)
+
+
+def _columns(rows: Sequence[tuple[object, ...]] | set[tuple[int, str]], width: int) -> list[list[object]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def _refusal(exc: Exception) -> NoetlError:
+    if isinstance(exc, NoetlError):
+        return exc
+    name = getattr(exc, "constraint_name", None) or "no constraint named"
     if isinstance(exc, asyncpg.UniqueViolationError):
         return AlreadyExists(f"the log already has such an event ({name})", constraint=name)
-    return InvalidInput(
-        f"the log refuses the event ({name}): {exc.args[0] if exc.args else ''}", constraint=name
-    )
+    return InvalidInput(f"the log refuses the event ({name}): {exc}", constraint=name)
 
 
 def _stored(row: asyncpg.Record, first: int) -> StoredEvent:

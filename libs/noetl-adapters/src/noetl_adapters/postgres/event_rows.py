@@ -37,8 +37,8 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
                 draft.stage_id or None,
                 draft.frame_id or None,
                 draft.command_id or None,
-                meta.get("loop_id"),
-                meta.get("epoch_id"),
+                _text(meta.get("loop_id")),
+                _text(meta.get("epoch_id")),
                 encode(dict(draft.result)).decode() if draft.result is not None else None,
                 stored.prev_checksum,
                 stored.checksum,
@@ -102,7 +102,13 @@ def created_columns(numbered: Numbered) -> tuple[list[Any], ...]:
         [head.organization_id for head in heads],
         [head.shard for head in heads],
         [head.parent_execution_id for head in heads],
+        [start.start_key or None for _, start in numbered.created],
     )
+
+
+def _text(value: object) -> str | None:
+    """An extract of what only NoETL's own events are sure to spell as text."""
+    return value if isinstance(value, str) else None
 
 
 def commit_notice(numbered: Numbered) -> str:
@@ -110,6 +116,5 @@ def commit_notice(numbered: Numbered) -> str:
     if len(moved) > _NOTIFY_LIMIT:
         return "*"
     return " ".join(
-        f"{placed.head.shard}:{execution_id}:{placed.stored.stream_version}"
-        for execution_id, placed in moved.items()
+        f"{placed.head.shard}:{execution_id}:{placed.stored.stream_version}" for execution_id, placed in moved.items()
     )

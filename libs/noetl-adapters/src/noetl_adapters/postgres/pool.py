@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 import asyncpg
-from noetl_core.errors import DeadlinePassed, NoetlError, Unavailable
+from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Unavailable
 
-SESSION_SETTINGS = {
+SESSION_SETTINGS: Mapping[str, str] = {
     "lock_timeout": "3s",
     "statement_timeout": "5s",
     "transaction_timeout": "5s",
     "idle_in_transaction_session_timeout": "5s",
     "timezone": "UTC",
+    # Our statements are short lookups and inserts; compiling one would cost more than running it.
+    "jit": "off",
 }
-"""Their defaults are none: a stopped process would hold its locks for ever."""
+"""The defaults of the time limits are none: a stopped process would hold its locks for ever."""
+
+REFUSED_ROWS: tuple[type[Exception], ...] = (
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,
+    InvalidInput,
+)
+"""Errors that are about what was written, not about the database: the same rows would be refused again."""
 
 
 async def open_pool(
-    dsn: str, *, min_size: int, max_size: int, application_name: str, connect_timeout: float = 10.0
+    dsn: str,
+    *,
+    min_size: int,
+    max_size: int,
+    application_name: str,
+    connect_timeout: float = 10.0,
+    settings: Mapping[str, str] | None = None,
 ) -> asyncpg.Pool:
     """A pool whose sessions have time limits; fails as `Unavailable` when the server is away."""
     async with translated():
@@ -29,30 +44,35 @@ async def open_pool(
             max_size=max_size,
             timeout=connect_timeout,
             command_timeout=10.0,
-            server_settings={**SESSION_SETTINGS, "application_name": application_name},
+            server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
         )
 
 
 @asynccontextmanager
 async def translated() -> AsyncIterator[None]:
-    """Driver errors end here: what can be retried becomes `Unavailable`, the rest stays a defect."""
+    """Driver errors end here: what may pass becomes `Unavailable`, a bad value `InvalidInput`; the rest is a defect."""
     try:
         yield
     except NoetlError:
         raise
+    except TimeoutError as exc:  # before OSError, of which it is one
+        raise DeadlinePassed("the database did not answer in time") from exc
     except (
         OSError,
         asyncpg.PostgresConnectionError,
         asyncpg.OperatorInterventionError,
         asyncpg.InsufficientResourcesError,
+        asyncpg.InvalidTransactionStateError,
         asyncpg.InterfaceError,
         asyncpg.LockNotAvailableError,
         asyncpg.DeadlockDetectedError,
         asyncpg.ReadOnlySQLTransactionError,
     ) as exc:
+        if isinstance(exc, ValueError):  # how the driver says that an argument does not fit its type
+            raise InvalidInput(f"the database cannot hold this: {exc}") from exc
         raise Unavailable(f"the database is away: {exc}") from exc
-    except TimeoutError as exc:
-        raise DeadlinePassed("the database did not answer in time") from exc
+    except asyncpg.DataError as exc:
+        raise InvalidInput(f"the database cannot hold this: {exc}") from exc
 
 
 def transient(exc: BaseException) -> bool:

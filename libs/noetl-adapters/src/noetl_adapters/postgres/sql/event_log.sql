@@ -15,31 +15,43 @@ WHERE (role, shard_id) IN (SELECT * FROM unnest($1::text[], $2::integer[]))
 ORDER BY role, shard_id
 FOR SHARE
 
--- name: known_keys — a statement of its own after the lock, so that its snapshot includes the lock's last holder
-SELECT event.execution_id, event.idempotency_key, event.content_sha256, event.event_id, event.stream_version,
-       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body
-FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, idempotency_key)
-JOIN noetl.event AS event
-  ON event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key
-
--- name: aggregate_versions
-SELECT asked.execution_id, asked.aggregate_id,
-       (SELECT event.aggregate_version FROM noetl.event AS event
-        WHERE event.execution_id = asked.execution_id AND event.aggregate_id = asked.aggregate_id
-          AND event.aggregate_type <> 'execution'
-        ORDER BY event.aggregate_version DESC LIMIT 1) AS aggregate_version
-FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, aggregate_id)
-
--- name: started
-SELECT known.tenant_id, known.organization_id, known.start_key, event.content_sha256, event.event_id,
-       event.stream_version, event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum,
-       event.body
-FROM unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant_id, organization_id, start_key)
-JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
-JOIN noetl.event AS event ON event.execution_id = known.execution_id AND event.stream_version = 1
-
 -- name: clock
 SELECT clock_timestamp()
+
+-- name: known — a statement of its own after the locks, so that its snapshot includes what their last holders wrote
+--
+-- Three questions in one round trip: keys that are taken, the first events under start keys, and how far aggregates
+-- have come. Sub-selects with OFFSET 0 stay lookups, one per question, whatever the planner thinks of the tables.
+SELECT 'key' AS answer, event.execution_id, event.idempotency_key AS name, event.content_sha256, event.event_id,
+       event.stream_version, event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum,
+       event.body, NULL AS tenant_id, NULL AS organization_id
+FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, idempotency_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM noetl.event
+    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key OFFSET 0
+) AS event
+UNION ALL
+SELECT 'start', event.execution_id, known.start_key, event.content_sha256, event.event_id, event.stream_version,
+       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body,
+       known.tenant_id, known.organization_id
+FROM unnest($3::text[], $4::text[], $5::text[]) AS asked (tenant_id, organization_id, start_key)
+JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM noetl.event
+    WHERE event.execution_id = known.execution_id AND event.stream_version = 1 OFFSET 0
+) AS event
+UNION ALL
+SELECT 'aggregate', asked.execution_id, asked.aggregate_id, NULL, NULL, NULL, last.aggregate_version,
+       NULL, NULL, NULL, NULL, NULL, NULL
+FROM unnest($6::bigint[], $7::text[]) AS asked (execution_id, aggregate_id)
+CROSS JOIN LATERAL (
+    SELECT event.aggregate_version FROM noetl.event
+    WHERE event.execution_id = asked.execution_id AND event.aggregate_id = asked.aggregate_id
+      AND event.aggregate_type <> 'execution'
+    ORDER BY event.aggregate_version DESC LIMIT 1
+) AS last
+UNION ALL
+SELECT 'clock', NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL, NULL, NULL, NULL
 
 -- name: insert_events
 INSERT INTO noetl.event (
@@ -51,34 +63,38 @@ SELECT * FROM unnest(
     $9::bigint[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::text[], $15::text[],
     $16::text[], $17::text[], $18::text[], $19::text[], $20::jsonb[], $21::text[], $22::text[], $23::bytea[])
 
--- name: insert_outbox — WITH ORDINALITY, because the order of an execution's rows is the order of their ids
-INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
-SELECT shard, execution_id, subject, message_id, headers, body
-FROM unnest($1::integer[], $2::bigint[], $3::text[], $4::text[], $5::jsonb[], $6::bytea[])
-     WITH ORDINALITY AS row (shard, execution_id, subject, message_id, headers, body, place)
-ORDER BY place
-
--- name: move_heads
-UPDATE noetl.stream AS stream
-SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
-    terminal = moved.terminal, updated_at = clock_timestamp()
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[])
-     AS moved (execution_id, version, checksum, ingest_time, terminal)
-WHERE stream.execution_id = moved.execution_id
-
--- name: insert_heads
-INSERT INTO noetl.stream (execution_id, version, last_checksum, last_ingest_time, terminal, tenant_id,
-                          organization_id, shard, parent_execution_id, updated_at)
-SELECT created.*, clock_timestamp()
-FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[], $6::text[], $7::text[],
-            $8::integer[], $9::bigint[]) AS created
-
--- name: insert_start_keys
+-- name: insert_heads — keys and ids in order, so that replicas that race for the same ones cannot deadlock
+WITH created AS (
+    INSERT INTO noetl.stream (execution_id, version, last_checksum, last_ingest_time, terminal, tenant_id,
+                              organization_id, shard, parent_execution_id, updated_at)
+    SELECT head.*, clock_timestamp()
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[], $6::text[], $7::text[],
+                $8::integer[], $9::bigint[]) AS head
+    ORDER BY 1
+)
 INSERT INTO noetl.start_key (tenant_id, organization_id, start_key, execution_id)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+SELECT tenant_id, organization_id, start_key, execution_id
+FROM unnest($6::text[], $7::text[], $10::text[], $1::bigint[])
+     AS started (tenant_id, organization_id, start_key, execution_id)
+WHERE start_key IS NOT NULL
+ORDER BY tenant_id, organization_id, start_key
 
--- name: notify_commit
-SELECT pg_notify('noetl_commit', $1)
+-- name: finish — heads, outbox and the wake-up of listeners; the order of outbox ids is the order of the rows
+WITH moved AS (
+    UPDATE noetl.stream AS stream
+    SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
+        terminal = moved.terminal, updated_at = clock_timestamp()
+    FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[])
+         AS moved (execution_id, version, checksum, ingest_time, terminal)
+    WHERE stream.execution_id = moved.execution_id
+), queued AS (
+    INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
+    SELECT shard, execution_id, subject, message_id, headers, body
+    FROM unnest($6::integer[], $7::bigint[], $8::text[], $9::text[], $10::jsonb[], $11::bytea[])
+         WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
+    ORDER BY place
+)
+SELECT pg_notify('noetl_commit', $12)
 
 -- name: read_head
 SELECT tenant_id, organization_id, version, terminal FROM noetl.stream WHERE execution_id = $1
@@ -95,16 +111,16 @@ SELECT execution_id, tenant_id, organization_id, shard, version, terminal, updat
 FROM noetl.stream
 WHERE shard = ANY($1::integer[])
   AND updated_at >= $2
-  AND ($3::timestamptz IS NULL OR (updated_at, execution_id) > ($3, $4::bigint))
-  AND (NOT $5::boolean OR NOT terminal)
+  AND (updated_at, execution_id) > ($3, $4::bigint)
 ORDER BY updated_at, execution_id
-LIMIT $6
+LIMIT $5
 
--- name: installation
-SELECT shard_count, log_generation FROM noetl.installation
-
--- name: next_node
-SELECT nextval('noetl.snowflake_node')
-
--- name: ensure_partition
-SELECT noetl.ensure_event_partition($1, $2)
+-- name: open_heads — as moved_heads; apart from it, so that it can use the index of open executions
+SELECT execution_id, tenant_id, organization_id, shard, version, terminal, updated_at, clock_timestamp() AS now
+FROM noetl.stream
+WHERE shard = ANY($1::integer[])
+  AND NOT terminal
+  AND updated_at >= $2
+  AND (updated_at, execution_id) > ($3, $4::bigint)
+ORDER BY updated_at, execution_id
+LIMIT $5

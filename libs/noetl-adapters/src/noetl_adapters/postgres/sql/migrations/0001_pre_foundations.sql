@@ -27,6 +27,8 @@ CREATE TABLE noetl.stream (
 -- BRIN, because a summarizing index leaves head updates heap-only; a B-tree on a column that every append changes would not.
 CREATE INDEX stream_moved_idx ON noetl.stream USING brin (updated_at)
     WITH (pages_per_range = 16, autosummarize = on);
+-- Open executions of a shard, for an owner that takes it over; head moves do not touch it until the last one.
+CREATE INDEX stream_open_idx ON noetl.stream (shard) WHERE NOT terminal;
 
 -- The log. Bytes are the truth; columns are extracts of them. Partitioned by execution_id, which is a slice of time.
 CREATE TABLE noetl.event (
@@ -143,6 +145,8 @@ CREATE TABLE noetl.runtime (
     role         text NOT NULL,
     instance     text NOT NULL,
     incarnation  text NOT NULL,
+    -- Incarnations that a later one of the same name has replaced: they get no lease any more.
+    deposed      text[] NOT NULL DEFAULT '{}',
     address      text NOT NULL,
     leased_until timestamptz NOT NULL,
     started_at   timestamptz NOT NULL DEFAULT now(),
@@ -211,7 +215,8 @@ CREATE TABLE noetl.projection_checkpoint (
     lag_ms                  double precision
 );
 
--- Partitions are made ahead by api, which owns no tables: the function does it with the owner's rights.
+-- Partitions are made ahead by api, which owns no tables: the function does it with the owner's rights. The table is
+-- made first and attached then, because creating it in place would lock out every reader and writer of the log.
 CREATE FUNCTION noetl.ensure_event_partition(lower_id bigint, upper_id bigint) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog AS $$
 DECLARE
@@ -224,7 +229,8 @@ BEGIN
     IF to_regclass(format('noetl.%I', partition_name)) IS NOT NULL THEN
         RETURN false;
     END IF;
-    EXECUTE format('CREATE TABLE noetl.%I PARTITION OF noetl.event FOR VALUES FROM (%L) TO (%L)',
+    EXECUTE format('CREATE TABLE noetl.%I (LIKE noetl.event INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition_name);
+    EXECUTE format('ALTER TABLE noetl.event ATTACH PARTITION noetl.%I FOR VALUES FROM (%L) TO (%L)',
                    partition_name, lower_id, upper_id);
     RETURN true;
 END $$;
