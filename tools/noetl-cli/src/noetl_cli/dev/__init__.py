@@ -1,0 +1,1 @@
+"""The whole stack on one machine: embedded servers, supervised processes, one data directory."""

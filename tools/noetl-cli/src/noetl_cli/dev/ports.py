@@ -1,0 +1,95 @@
+"""Ports that nobody else is using, and that stay the same from one start to the next."""
+
+import json
+import random
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from noetl_cli.dev.files import write_atomically
+
+_LOWEST = 15_000
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_ATTEMPTS = 200
+
+_handed_out: dict[int, str] = {}
+_lock = threading.Lock()
+_random = random.SystemRandom()
+
+
+def free_port() -> int:
+    """A free TCP port of 127.0.0.1, handed out once per process.
+
+    Taken from below the ephemeral range where that is possible: a client that keeps dialling a stopped
+    server at an ephemeral port can end up connected to itself, and the server cannot bind it again.
+    """
+    with _lock:
+        for _ in range(_ATTEMPTS):
+            port = _random.randrange(_LOWEST, max(_ephemeral_start(), _LOWEST + 1))
+            if port not in _handed_out and is_free(port):
+                _handed_out[port] = ""
+                return port
+        while True:
+            port = _chosen_by_system()
+            if port not in _handed_out:
+                _handed_out[port] = ""
+                return port
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now; connections of an earlier one may still be closing."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+            probe.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def remembered_ports(file: Path, names: Sequence[str]) -> Mapping[str, int]:
+    """One port per name, the same as last time unless somebody else has taken it since."""
+    known = _read(file)
+    ports: dict[str, int] = {}
+    for name in names:
+        before = known.get(name)
+        ports[name] = before if before is not None and _take(before, f"{file}#{name}") else free_port()
+    for name, port in ports.items():
+        _handed_out[port] = f"{file}#{name}"
+    if ports.items() - known.items():
+        write_atomically(file, json.dumps({**known, **ports}, indent=2) + "\n")
+    return ports
+
+
+def _take(port: int, owner: str) -> bool:
+    with _lock:
+        if _handed_out.get(port, owner) != owner or not is_free(port):
+            return False
+        _handed_out[port] = owner
+        return True
+
+
+def _read(file: Path) -> dict[str, int]:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}  # ports are a convenience: without the file, new ones are as good
+    if not isinstance(document, dict):
+        return {}
+    return {str(name): port for name, port in document.items() if isinstance(port, int)}
+
+
+def _ephemeral_start() -> int:
+    try:
+        return int(_EPHEMERAL_RANGE.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768
+
+
+def _chosen_by_system() -> int:
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
