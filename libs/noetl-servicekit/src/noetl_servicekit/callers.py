@@ -1,0 +1,67 @@
+"""Who is calling: a name, a tenant and organization, and a role, known for the length of one call."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from noetl_core.errors import NotAuthenticated, NotPermitted
+
+ANY: Final = "*"
+
+
+class Role(Enum):
+    """What a caller may do; each role may do what the ones before it may."""
+
+    READER = "reader"
+    WRITER = "writer"
+    SERVICE = "service"
+
+    def includes(self, other: "Role") -> bool:
+        order = list(Role)
+        return order.index(self) >= order.index(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Whom a token belongs to."""
+
+    name: str
+    tenant_id: str
+    organization_id: str
+    role: Role
+
+    def may(self, role: Role) -> bool:
+        return self.role.includes(role)
+
+    def require(self, role: Role) -> None:
+        """Raise NotPermitted unless the caller may."""
+        if not self.may(role):
+            raise NotPermitted(f"{self.name!r} is a {self.role.value}, this takes a {role.value}", role=role.value)
+
+    def sees(self, tenant_id: str, organization_id: str) -> bool:
+        """What a caller does not see does not exist for it."""
+        return self.tenant_id in (ANY, tenant_id) and self.organization_id in (ANY, organization_id)
+
+
+_caller: Final[ContextVar[Caller | None]] = ContextVar("noetl_caller", default=None)
+
+
+def current_caller() -> Caller:
+    """The caller of the request that is being answered."""
+    caller = _caller.get()
+    if caller is None:
+        raise NotAuthenticated("this needs a caller, and there is none")
+    return caller
+
+
+@contextmanager
+def calling_as(caller: Caller) -> Iterator[None]:
+    """What is done inside is done for this caller."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)

@@ -1,0 +1,73 @@
+"""An HTTP server inside the event loop of a service: bound before it is announced, stopped when we say so."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import uvicorn
+from noetl_core.errors import Unavailable
+from starlette.types import ASGIApp
+
+from noetl_servicekit.env import Address
+
+DRAIN_SECONDS: Final = 5
+BACKLOG: Final = 1024
+
+
+class _Server(uvicorn.Server):
+    """Signals belong to the process' lifecycle, and waiting for the start needs no polling."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+@asynccontextmanager
+async def serve_http(app: ASGIApp, listen: Address) -> AsyncIterator[Address]:
+    """Serves inside the block, and yields the address with the port that was bound."""
+    listener = _bind(listen)
+    config = uvicorn.Config(
+        app,
+        log_config=None,  # logs go where the process' logs go
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name=f"http {listen}")
+    started = asyncio.create_task(server.up.wait())
+    await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+    started.cancel()
+    if serving.done():  # it failed before it was up; say why
+        listener.close()
+        serving.result()
+    try:
+        yield Address(host=listen.host, port=listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def _bind(listen: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((listen.host, listen.port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as exc:
+        listener.close()
+        raise Unavailable(f"cannot listen on {listen}: {exc.strerror}", address=str(listen)) from exc
+    return listener

@@ -1,0 +1,87 @@
+"""Prometheus metrics, each declared once, on a registry of its own: a test can make a process twice."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+LATENCY_BUCKETS: Final = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Seconds, from a transaction to a call that waits for work."""
+
+SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
+"""Things a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """What was declared: compared with the registry in `telemetry/metrics.yaml`."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
+class MetricSet:
+    """Makes a process' metrics and remembers them.
+
+    A service declares each of its metrics once, as an attribute of the catalogue in its `telemetry.py`,
+    with the full name that Prometheus shows (a counter's ends in `_total`).
+    """
+
+    def __init__(self, *, with_process_metrics: bool = False) -> None:
+        self.registry = CollectorRegistry()
+        self._declared: list[MetricSpec] = []
+        if with_process_metrics:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+
+    @property
+    def declared(self) -> tuple[MetricSpec, ...]:
+        return tuple(self._declared)
+
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
+        if not name.endswith("_total"):
+            raise ValueError(f"counter {name!r} must end in _total, as it is shown")
+        self._declare(name, "counter", help_text, labels)
+        return Counter(name, help_text, labels, registry=self.registry)
+
+    def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Gauge:
+        self._declare(name, "gauge", help_text, labels)
+        return Gauge(name, help_text, labels, registry=self.registry)
+
+    def histogram(
+        self,
+        name: str,
+        help_text: str,
+        labels: Sequence[str] = (),
+        *,
+        buckets: Sequence[float] = LATENCY_BUCKETS,
+    ) -> Histogram:
+        self._declare(name, "histogram", help_text, labels)
+        return Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+
+    def render(self) -> tuple[bytes, str]:
+        """What `/metrics` answers: body and content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def value(self, name: str, **labels: str) -> float:
+        """The current value of a sample, 0 if there was none yet."""
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    def _declare(self, name: str, kind: str, help_text: str, labels: Sequence[str]) -> None:
+        self._declared.append(MetricSpec(name=name, kind=kind, help=help_text, labels=tuple(labels)))

@@ -1,0 +1,135 @@
+"""Traces: spans that follow W3C context through every process, and go to a collector when there is one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from noetl_core.errors import NoetlError
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+EXPORT_TIMEOUT_SECONDS: Final = 5
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+_SCOPE: Final = "noetl"
+
+AttributeValue = str | int | float | bool | Sequence[str]
+
+
+class Tracing:
+    """The process' tracer; close it on the way out, so that the last spans are not lost."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        self._provider = provider
+        self.tracer: Tracer = provider.get_tracer(_SCOPE)
+
+    def close(self) -> None:
+        """Blocks while the last spans are sent: call it from a thread if something else still runs."""
+        if _current.tracing is self:
+            _current.tracing = None
+        self._provider.shutdown()
+
+
+class _Current:
+    """Importing makes no tracer: the first span does, if `start_tracing` has not."""
+
+    tracing: Tracing | None = None
+
+    def tracer(self) -> Tracer:
+        if self.tracing is None:
+            self.tracing = Tracing(TracerProvider(shutdown_on_exit=False))
+        return self.tracing.tracer
+
+
+_current: Final = _Current()
+
+
+def start_tracing(
+    *,
+    service: str,
+    instance: str,
+    otlp_endpoint: str | None = None,
+    exporters: Sequence[SpanExporter] = (),
+) -> Tracing:
+    """Without endpoint and exporters spans still get ids and pass them on; they are just not kept."""
+    resource = Resource({"service.namespace": "noetl", "service.name": service, "service.instance.id": instance})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    for exporter in exporters:
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+    if otlp_endpoint is not None:
+        provider.add_span_processor(BatchSpanProcessor(_otlp_exporter(otlp_endpoint)))
+    _current.tracing = Tracing(provider)
+    return _current.tracing
+
+
+@contextmanager
+def span(
+    name: str,
+    *,
+    parent: str | None = None,
+    kind: SpanKind = SpanKind.INTERNAL,
+    attributes: Mapping[str, AttributeValue] | None = None,
+    marks_failure: bool = True,
+) -> Iterator[Span]:
+    """A span around the block and everything awaited in it; `parent` is a traceparent from elsewhere.
+
+    A parent that is missing or malformed leaves the span where it is: below the current one, if any.
+    """
+    context = _extract(parent)
+    with _current.tracer().start_as_current_span(
+        name,
+        context=context,
+        kind=kind,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as current:
+        try:
+            yield current
+        except Exception as exc:
+            if marks_failure:
+                mark_failed(current, exc)
+            raise
+
+
+def mark_failed(failed: Span, exc: Exception) -> None:
+    """Our own errors are said by their code; a stranger is recorded with its stack."""
+    if isinstance(exc, NoetlError):
+        failed.set_attribute("error.type", exc.code)
+        failed.set_status(Status(StatusCode.ERROR, exc.message))
+    else:
+        failed.set_attribute("error.type", type(exc).__qualname__)
+        failed.record_exception(exc)
+        failed.set_status(Status(StatusCode.ERROR))
+
+
+def current_traceparent() -> str | None:
+    """The W3C `traceparent` of the current span: what goes into metadata, outbox rows and NATS headers."""
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+def current_trace_id() -> str | None:
+    """The id to look for in the logs of every service."""
+    context = trace.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else None
+
+
+def _extract(parent: str | None) -> Context | None:
+    if parent is None:
+        return None
+    extracted = _PROPAGATOR.extract({"traceparent": parent}, context=Context())
+    return extracted if trace.get_current_span(extracted).get_span_context().is_valid else None
+
+
+def _otlp_exporter(endpoint: str) -> SpanExporter:
+    # A quarter of a second to import, and most processes on a developer's machine have no collector.
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    return OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=EXPORT_TIMEOUT_SECONDS)
