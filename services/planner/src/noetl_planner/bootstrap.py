@@ -18,6 +18,7 @@ from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_su
 from noetl_core.append import Fence
 from noetl_core.errors import NotOwner
 from noetl_servicekit.logging import get_logger
+from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
 from noetl_servicekit.tokens import Tokens
@@ -135,7 +136,7 @@ class Planner:
     def _actor_factory(self, log: EventLogClient, channel: grpc.aio.Channel) -> ActorFactory:
         settings = self._settings
         load_plan = LoadPlan(
-            CatalogClient(channel),
+            PinnedPlaybooks(CatalogClient(channel)),
             DirectoryPayloadStore.from_url(settings.payload_url),
             max_attempts=settings.command_max_attempts,
         )

@@ -1,0 +1,94 @@
+"""What an event tells about a result: where it is, and the few scalars that routing needs; never the result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Literal
+
+from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.errors import InvalidInput
+from noetl_core.playbook.selection import ResultPath, parse_pointer, select_scalars
+
+from noetl_worker.application.credential_names import is_credential_name
+from noetl_worker.application.outcome import Outcome, OutcomeError
+
+MAX_CONTEXT_BYTES = 8 * 1024
+MAX_MESSAGE_BYTES = 1024
+MAX_CODE_CHARACTERS = 128
+
+
+class ContextTooLarge(InvalidInput):
+    """The conditions of the playbook read more places of this result than an event may list."""
+
+    code = "CONTROL_CONTEXT_TOO_LARGE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventResult:
+    """The `result` of an event, and nothing but its four fields."""
+
+    status: Literal["ok", "error"]
+    reference: JsonObject | None
+    parent_ref: JsonObject | None
+    context: JsonObject
+
+    @property
+    def ref_id(self) -> str | None:
+        """What the next task of a pipeline names as its parent."""
+        return None if self.reference is None else str(self.reference["ref_id"])
+
+    def to_json(self) -> JsonObject:
+        """The form that events carry."""
+        return {
+            "status": self.status,
+            "reference": self.reference,
+            "parent_ref": self.parent_ref,
+            "context": self.context,
+        }
+
+
+def describe(outcome: Outcome, *, size_bytes: int, control_paths: Collection[ResultPath]) -> JsonObject:
+    """The context of a result: facts about the call, the scalars at these paths, the error in short."""
+    context: JsonObject = {
+        "size_bytes": size_bytes,
+        "attempts": outcome.meta.attempt,
+        "duration_ms": outcome.meta.duration_ms,
+    }
+    if outcome.error is not None:
+        context["error"] = _in_short(outcome.error)
+    selected, unselected = select_scalars(outcome.result(), control_paths)
+    withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value))}
+    by_size = sorted((len(encode([value])), place) for place, value in selected.items() if place not in withheld)
+    while True:
+        chosen = {place: selected[place] for _, place in by_size}
+        described = _with_selection(context, chosen, withheld)
+        if len(encode(described)) <= MAX_CONTEXT_BYTES:
+            return described
+        if not by_size:
+            raise ContextTooLarge(f"conditions read {len(withheld)} places of the result, too many to list")
+        withheld.add(by_size.pop()[1])  # the largest first: a reader learns that it must be fetched
+
+
+def _with_selection(context: JsonObject, chosen: JsonObject, withheld: Collection[str]) -> JsonObject:
+    described = dict(context)
+    if chosen:
+        described["select"] = chosen
+    if withheld:
+        described["unselected"] = [*sorted(withheld)]
+    return described
+
+
+def _is_secret(place: str, value: JsonValue) -> bool:
+    """Only text can be a secret: that there is a token, or how many, may be known."""
+    return isinstance(value, str) and any(map(is_credential_name, parse_pointer(place)))
+
+
+def _in_short(error: OutcomeError) -> JsonObject:
+    cut = error.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
+    return {
+        "kind": error.kind.value,
+        "code": error.code[:MAX_CODE_CHARACTERS],
+        "retryable": error.retryable,
+        "message": cut,
+    }

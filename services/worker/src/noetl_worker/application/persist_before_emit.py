@@ -1,0 +1,132 @@
+"""The only way out of a tool: the bytes of its result are stored first, and the event has a reference to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+
+from noetl_core.canonical import JsonObject, encode
+from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
+from noetl_core.ids import ExecutionId
+from noetl_core.locator import result_locator
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.selection import ResultPath
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+
+from noetl_worker.application.credential_names import without_credentials
+from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe
+from noetl_worker.application.outcome import ErrorKind, Outcome
+
+MEDIA_TYPE = "application/json"
+RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
+"""Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultPlace:
+    """Whose result it is, and of which step."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: ExecutionId
+    step: str
+
+
+class PersistBeforeEmit:
+    """Outcome in, `result` of an event out; in between, the bytes become durable."""
+
+    def __init__(
+        self,
+        store: PayloadStore,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
+    ) -> None:
+        self._store = store
+        self._sleep = sleep
+        self._retry_delays_seconds = tuple(retry_delays_seconds)
+
+    async def __call__(
+        self,
+        place: ResultPlace,
+        outcome: Outcome,
+        *,
+        control_paths: Collection[ResultPath] = (),
+        parent_ref_id: str | None = None,
+    ) -> EventResult:
+        """The event's result; its status may be an error although the outcome was none.
+
+        That is so when the result cannot be written as JSON, or cannot be stored.
+        """
+        # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
+        outcome, body, context = await asyncio.to_thread(_prepare, outcome, control_paths)
+        reference: JsonObject | None = None
+        try:
+            reference = _reference(place, await self._put(place, body))
+        except NoetlError as exc:
+            lost = Outcome.failed(
+                kind=ErrorKind.STORAGE_ACCESS,
+                code=REFERENCE_NOT_AVAILABLE,
+                message=f"the result could not be stored: {exc.message}",
+                retryable=True,
+                meta=outcome.meta,
+            )
+            outcome, _, context = _prepare(lost, ())
+        return EventResult(
+            status=outcome.status,
+            reference=reference,
+            parent_ref=None if parent_ref_id is None else {"ref_id": parent_ref_id},
+            context=context,
+        )
+
+    async def _put(self, place: ResultPlace, body: bytes) -> PayloadRef:
+        delays = iter(self._retry_delays_seconds)
+        while True:
+            try:
+                return await self._store.put(
+                    tenant_id=place.tenant_id,
+                    organization_id=place.organization_id,
+                    data=body,
+                    media_type=MEDIA_TYPE,
+                )
+            except NoetlError as exc:
+                delay = next(delays, None)
+                if delay is None or not exc.retryable:
+                    raise
+                await self._sleep(delay)
+
+
+def _prepare(outcome: Outcome, control_paths: Collection[ResultPath]) -> tuple[Outcome, bytes, JsonObject]:
+    """The outcome as it can be told, its bytes, and what the event says about it."""
+    try:
+        told = _without_credentials(outcome)
+        body = encode(told.result())
+        return told, body, describe(told, size_bytes=len(body), control_paths=control_paths)
+    except (NotCanonical, ContextTooLarge) as refusal:
+        code = "RESULT_NOT_JSON" if isinstance(refusal, NotCanonical) else refusal.code
+        message = f"the result cannot be told: {refusal.message}"
+        refused = Outcome.failed(kind=ErrorKind.SCHEMA, code=code, message=message, meta=outcome.meta)
+        body = encode(refused.result())
+        return refused, body, describe(refused, size_bytes=len(body), control_paths=())
+
+
+def _without_credentials(outcome: Outcome) -> Outcome:
+    if outcome.error is None:
+        return outcome
+    return replace(outcome, error=replace(outcome.error, message=without_credentials(outcome.error.message)))
+
+
+def _reference(place: ResultPlace, ref: PayloadRef) -> JsonObject:
+    try:
+        ref_id = str(result_locator(execution_id=place.execution_id, step=place.step, result_id=ref.sha256[:16]))
+    except LocatorInvalid:  # a step may be called `..`, a segment may not
+        ref_id = ref.uri
+    return {
+        "ref_id": ref_id,
+        "type": "object_store",
+        "uri": ref.uri,
+        "sha256": ref.sha256,
+        "media_type": ref.media_type,
+        "bytes": ref.bytes,
+    }

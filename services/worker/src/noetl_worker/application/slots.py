@@ -1,0 +1,195 @@
+"""The commands that this worker runs at the moment: kept alive, delivered once, stopped when they no longer count."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from noetl_core.canonical import JsonObject
+from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError
+from noetl_core.ports.commands import CommandKey, Commands, Completion, GrantedCommand, Worker
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.tracing import span
+
+from noetl_worker.application.run_command import failed_result
+from noetl_worker.telemetry import WorkerMetrics
+
+logger = get_logger()
+
+Run = Callable[[GrantedCommand], Awaitable[JsonObject]]
+
+RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+UNUSED_LEASE_SHARE = 0.1
+"""The end of a lease that is not used: two clocks do not run equally fast."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Running:
+    command: GrantedCommand
+    confirmed_at: float
+    """When the claim was last known to count, by our own clock, from before we asked."""
+    task: asyncio.Task[None] | None = None
+    lost: bool = field(default=False)
+
+    def usable_until(self) -> float:
+        return self.confirmed_at + self.command.lease_seconds * (1 - UNUSED_LEASE_SHARE)
+
+
+class Slots:
+    """At most `size` commands at once; a slot goes on with the next command that a completion hands back."""
+
+    def __init__(
+        self,
+        commands: Commands,
+        run: Run,
+        *,
+        worker: Worker,
+        size: int,
+        metrics: WorkerMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._commands = commands
+        self._run = run
+        self._worker = worker
+        self._size = size
+        self._metrics = metrics
+        self._clock = clock
+        self._running: dict[CommandKey, _Running] = {}
+        self._changed = asyncio.Event()
+        self._is_draining = False
+
+    @property
+    def free(self) -> int:
+        """How many more commands could start now."""
+        return 0 if self._is_draining else self._size - len(self._running)
+
+    async def wait_for_free(self) -> int:
+        """Wait until something could start; returns how much."""
+        while self.free <= 0:
+            self._changed.clear()
+            await self._changed.wait()
+        return self.free
+
+    async def claim(self, keys: Sequence[CommandKey]) -> None:
+        """Claim commands and start what was granted."""
+        wanted = [key for key in dict.fromkeys(keys) if key not in self._running]
+        if not wanted:
+            return
+        asked_at = self._clock()
+        for outcome in await self._commands.claim(self._worker, wanted):
+            if outcome.command is None:
+                self._metrics.claims_refused.labels(outcome.refusal).inc()
+            else:
+                self._metrics.claims_granted.inc()
+                self._start(outcome.command, asked_at)
+
+    def _start(self, command: GrantedCommand, asked_at: float) -> None:
+        running = _Running(command=command, confirmed_at=asked_at)
+        self._running[command.key] = running
+        self._metrics.busy_slots.set(len(self._running))
+        running.task = asyncio.create_task(self._occupy(running), name=f"command-{command.key.command_id}")
+
+    async def _occupy(self, running: _Running) -> None:
+        """Run a command and whatever it is handed next, then leave the slot."""
+        try:
+            while True:
+                completion = await self._run_and_deliver(running)
+                if completion is None or completion.next is None:
+                    return
+                self._switch(running, completion.next)
+        finally:
+            self._running.pop(running.command.key, None)
+            self._metrics.busy_slots.set(len(self._running))
+            self._changed.set()
+
+    def _switch(self, running: _Running, following: GrantedCommand) -> None:
+        self._running.pop(running.command.key, None)
+        running.command = following
+        self._running[following.key] = running
+
+    async def _run_and_deliver(self, running: _Running) -> Completion | None:
+        command = running.command
+        attributes: dict[str, str | int] = {"noetl.step": command.step, "noetl.attempt": command.attempt}
+        with span("worker.command", parent=command.trace or None, attributes=attributes):
+            started_at = self._clock()
+            try:
+                result = await self._run(command)
+            except NoetlError as exc:
+                result = failed_result(exc)
+            except Exception as exc:
+                logger.exception("worker.command_failed", step=command.step)
+                result = failed_result(NoetlError(f"the worker failed: {type(exc).__name__}"))
+            self._metrics.command_seconds.observe(self._clock() - started_at)
+            return await self._deliver(running, result)
+
+    async def _deliver(self, running: _Running, result: JsonObject) -> Completion | None:
+        """Tell the planner, again and again while the claim may count; a refusal means that the result does not."""
+        command = running.command
+        tries = 0
+        while True:
+            asked_at = self._clock()
+            try:
+                completion = await self._commands.complete(
+                    self._worker, command.key, result, wants_next=not self._is_draining
+                )
+            except (LeaseLost, AlreadyTerminal) as exc:
+                self._metrics.results_discarded.inc()
+                logger.warning("worker.result_discarded", step=command.step, code=exc.code)
+                return None
+            except NoetlError as exc:
+                if not exc.retryable or self._clock() > running.usable_until():
+                    self._metrics.results_discarded.inc()
+                    logger.error("worker.result_undeliverable", step=command.step, code=exc.code, reason=exc.message)
+                    return None
+                await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                tries += 1
+            else:
+                self._metrics.commands_completed.labels(str(result["status"])).inc()
+                running.confirmed_at = asked_at
+                return completion
+
+    async def heartbeat(self) -> None:
+        """Keep every claim alive, and stop what no longer counts."""
+        keys = list(self._running)
+        if keys:
+            asked_at = self._clock()
+            try:
+                lost = set(await self._commands.heartbeat(self._worker, keys))
+            except NoetlError as exc:
+                self._metrics.heartbeat_failures.inc()
+                logger.warning("worker.heartbeat_failed", reason=exc.message)
+            else:
+                for key in keys:
+                    if key in lost:
+                        self._stop(key, "lease lost")
+                    elif (running := self._running.get(key)) is not None:
+                        running.confirmed_at = asked_at
+        now = self._clock()
+        for key, running in list(self._running.items()):
+            if now > running.usable_until():
+                self._stop(key, "lease not renewed in time")
+
+    def cancel_execution(self, execution_id: int) -> None:
+        """Somebody ended the execution: stop its calls now."""
+        for key in [key for key in self._running if key.execution_id == execution_id]:
+            self._stop(key, "execution cancelled")
+
+    def _stop(self, key: CommandKey, reason: str) -> None:
+        running = self._running.get(key)
+        if running is not None and running.task is not None:
+            logger.info("worker.command_stopped", step=running.command.step, reason=reason)
+            self._metrics.commands_stopped.inc()
+            running.task.cancel()
+
+    async def drain(self, *, seconds: float) -> None:
+        """Take nothing new and let what runs finish; what takes longer is left to another worker."""
+        self._is_draining = True
+        tasks = [running.task for running in self._running.values() if running.task is not None]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=seconds)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)

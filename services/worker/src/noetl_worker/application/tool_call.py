@@ -1,0 +1,50 @@
+"""The port between the worker's use cases and its tools: a call goes in, an outcome comes out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from noetl_core.canonical import JsonValue
+from noetl_core.ids import ExecutionId
+from noetl_core.playbook.expressions import render
+
+from noetl_worker.application.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call of one tool: its config as the playbook has it, and the names that its templates may use."""
+
+    tenant_id: str
+    organization_id: str
+    execution_id: ExecutionId
+    step: str
+    kind: str
+    input: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Templates of the tool's inputs, merged with those of its step."""
+    config: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Templates of what else the kind has: `code`, `libs`, `result` and so on."""
+    names: Mapping[str, object] = field(default_factory=dict)
+    now: str | None = None
+    """What `now()` gives in this call."""
+    timeout_seconds: float | None = None
+    attempt: int = 1
+
+    def render(self, value: JsonValue) -> JsonValue:
+        """A part of the config with its templates evaluated; raises `TemplateFailed`."""
+        return render(value, self.names, now=self.now)
+
+    def rendered_input(self) -> dict[str, JsonValue]:
+        """The inputs of the call; raises `TemplateFailed`."""
+        return {name: self.render(value) for name, value in self.input.items()}
+
+
+class Tool(Protocol):
+    """Something that a step can call."""
+
+    async def run(self, call: ToolCall) -> Outcome:
+        """The outcome, for better or worse; cancellation ends at once what was started.
+
+        Of exceptions only `TemplateFailed` may come out, and only before the call had any effect.
+        """
+        ...

@@ -1,0 +1,103 @@
+"""Wires a worker: which adapter stands behind which port, which tools it has, and which loops run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.consumers import ConsumerSpec, Start
+from noetl_adapters.nats.pull_consumer import NatsPullConsumer
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient
+from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
+from noetl_core.ports.commands import Worker
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.tokens import Tokens
+from noetl_servicekit.tracing import current_traceparent
+
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit
+from noetl_worker.application.run_command import RunCommand
+from noetl_worker.application.slots import Slots
+from noetl_worker.application.step_names import StepNames
+from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, pull_work
+from noetl_worker.settings import Settings
+from noetl_worker.telemetry import WorkerMetrics
+from noetl_worker.tools.noop import NoopTool
+from noetl_worker.tools.python import PythonTool
+from noetl_worker.tools.python_pool import PoolLimits, PythonPool
+from noetl_worker.tools.registry import ToolRegistry
+
+logger = get_logger()
+
+
+async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
+    """What `run_service` calls."""
+    settings = Settings.from_env(os.environ if values is None else values)
+    ops = await group.serve_ops(settings.ops_listen)
+    grpc = await group.serve_grpc(
+        settings.grpc_listen, register=lambda server: None, service_names=(), tokens=Tokens(settings.tokens_file)
+    )
+    payloads = DirectoryPayloadStore.from_url(settings.payload_url)
+    await payloads.sweep_leftovers()
+    channel = await group.enter(
+        open_channel(
+            settings.api_address,
+            token=settings.token,
+            traceparent=current_traceparent,
+            retryable_methods=IDEMPOTENT_METHODS,
+        )
+    )
+    commands = CommandClient(
+        default_address=settings.planner_address,
+        shard_count=settings.shard_count,
+        connect=lambda address: open_channel(
+            address, token=settings.token, traceparent=current_traceparent, retryable_methods=IDEMPOTENT_METHODS
+        ),
+    )
+    group.on_stop(commands.close)
+    children = await group.enter(
+        PythonPool(limits=PoolLimits(size=settings.slots, spares=settings.python_spares), environment=dict(os.environ))
+    )
+    tools = ToolRegistry({"noop": NoopTool(), "python": PythonTool(children)})
+    slots = Slots(
+        commands,
+        RunCommand(
+            playbooks=PinnedPlaybooks(CatalogClient(channel)),
+            names=StepNames(payloads),
+            tool=tools,
+            persist=PersistBeforeEmit(payloads),
+        ),
+        worker=Worker(worker_id=group.settings.instance, pool=settings.pool),
+        size=settings.slots,
+        metrics=WorkerMetrics(group.metrics),
+    )
+    bus = await group.enter(
+        NatsConnection(
+            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=_log_bus
+        )
+    )
+    await bus.subscribe(CANCEL_SUBJECT, on_cancelled(slots))
+    consumer = NatsPullConsumer(
+        bus,
+        ConsumerSpec(
+            stream=WORK_STREAM,
+            durable=token(f"pool-{settings.pool}"),
+            subjects=(work_subject(pool=settings.pool, kind="command"),),
+            start=Start.ALL,
+            max_ack_pending=10_000,
+        ),
+    )
+    group.on_stop(consumer.close)
+    group.loop("heartbeat", lambda beat: keep_alive(slots, every_seconds=settings.heartbeat_seconds, beat=beat))
+    # Runs first when the process stops: what is under way gets most of the time there is.
+    group.on_stop(lambda: slots.drain(seconds=group.settings.stop_seconds * 0.7))
+    group.loop("work", lambda beat: pull_work(consumer, slots, beat=beat))
+    group.ready(grpc=grpc, ops=ops)
+
+
+def _log_bus(event: NatsEvent, detail: str) -> None:
+    logger.info(str(event), detail=detail)

@@ -1,0 +1,1 @@
+"""How work reaches the worker: hints from the bus, and cancellations."""

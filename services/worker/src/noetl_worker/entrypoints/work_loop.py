@@ -1,0 +1,83 @@
+"""Hints from the bus become claims; how many is decided by free slots, so a busy worker leaves them to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from noetl_core.canonical import decode
+from noetl_core.errors import NoetlError
+from noetl_core.ids import parse_id
+from noetl_core.ports.bus import Delivery, PullConsumer
+from noetl_core.ports.commands import CommandKey
+from noetl_servicekit.logging import get_logger
+
+from noetl_worker.application.slots import Slots
+
+logger = get_logger()
+
+_WAIT_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+
+
+async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], None]) -> None:
+    """Take hints while there are free slots."""
+    while True:
+        beat()
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                free = await slots.wait_for_free()
+        except TimeoutError:
+            continue
+        deliveries = await consumer.fetch(batch=free, wait_seconds=_WAIT_SECONDS)
+        if deliveries:
+            await _claim(consumer, slots, deliveries)
+
+
+async def _claim(consumer: PullConsumer, slots: Slots, deliveries: tuple[Delivery, ...]) -> None:
+    """A hint is only a wake-up: it is done once the claim was answered, whatever the answer."""
+    hints = {delivery: _key(delivery) for delivery in deliveries}
+    broken = [delivery for delivery, key in hints.items() if key is None]
+    if broken:
+        await consumer.term(broken)
+    try:
+        await slots.claim([key for key in hints.values() if key is not None])
+    except NoetlError as exc:
+        logger.warning("worker.claim_failed", reason=exc.message)
+        await consumer.nak([one for one in deliveries if one not in broken], delay_seconds=_RETRY_SECONDS)
+    else:
+        await consumer.ack([one for one in deliveries if one not in broken])
+
+
+def _key(delivery: Delivery) -> CommandKey | None:
+    try:
+        hint = decode(delivery.body)
+        if not isinstance(hint, dict):
+            return None
+        return CommandKey(execution_id=parse_id(str(hint["execution_id"])), command_id=str(hint["command_id"]))
+    except (NoetlError, KeyError):
+        logger.warning("worker.undecodable_hint", subject=delivery.subject)
+        return None
+
+
+async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], None]) -> None:
+    """Heartbeats for everything that runs."""
+    while True:
+        beat()
+        await asyncio.sleep(every_seconds)
+        await slots.heartbeat()
+
+
+def on_cancelled(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
+    """What to do when the bus says that an execution was cancelled."""
+
+    async def receive(body: bytes) -> None:
+        try:
+            message = decode(body)
+            execution_id = parse_id(str(message["execution_id"])) if isinstance(message, dict) else 0
+        except (NoetlError, KeyError):
+            logger.warning("worker.undecodable_hint", subject="cancel")
+            return
+        slots.cancel_execution(execution_id)
+
+    return receive

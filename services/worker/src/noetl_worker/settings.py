@@ -1,0 +1,52 @@
+"""What the operator tells a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from noetl_servicekit.env import Address, Env
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where its neighbours are, which pool it serves, and how much it runs at once."""
+
+    api_address: str
+    planner_address: str
+    nats_url: str
+    nats_token: str = field(repr=False)
+    token: str = field(repr=False)
+    tokens_file: Path
+    payload_url: str
+    grpc_listen: Address
+    ops_listen: Address
+    shard_count: int
+    pool: str
+    slots: int
+    heartbeat_seconds: float
+    python_spares: int
+
+    @classmethod
+    def from_env(cls, values: Mapping[str, str]) -> Settings:
+        """Read everything, and refuse all that is wrong together."""
+        env = Env(values)
+        settings = cls(
+            api_address=env.text("NOETL_API_ADDRESS"),
+            planner_address=env.text("NOETL_PLANNER_ADDRESS"),
+            nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
+            nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
+            token=env.secret("NOETL_TOKEN"),
+            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file",)),
+            grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
+            ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
+            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            pool=env.text("NOETL_WORKER_POOL", default="default"),
+            slots=env.integer("NOETL_WORKER_SLOTS", default=8, minimum=1, maximum=1000),
+            heartbeat_seconds=env.number("NOETL_HEARTBEAT_SECONDS", default=15.0, minimum=0.1),
+            python_spares=env.integer("NOETL_WORKER_PYTHON_SPARES", default=2, minimum=0, maximum=64),
+        )
+        env.check()
+        return settings

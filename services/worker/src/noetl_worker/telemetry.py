@@ -1,0 +1,29 @@
+"""What a worker counts."""
+
+from noetl_servicekit.metrics import MetricSet
+
+
+class WorkerMetrics:
+    """Claims, commands and results of one worker."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.claims_granted = metrics.counter("noetl_worker_claims_granted_total", "Commands that were granted.")
+        self.claims_refused = metrics.counter(
+            "noetl_worker_claims_refused_total", "Claims that came too late or for nothing.", ("reason",)
+        )
+        self.commands_completed = metrics.counter(
+            "noetl_worker_commands_completed_total", "Commands whose result was accepted.", ("status",)
+        )
+        self.commands_stopped = metrics.counter(
+            "noetl_worker_commands_stopped_total", "Commands stopped because they no longer counted."
+        )
+        self.results_discarded = metrics.counter(
+            "noetl_worker_results_discarded_total", "Results that did not count any more."
+        )
+        self.heartbeat_failures = metrics.counter(
+            "noetl_worker_heartbeat_failures_total", "Heartbeats that no planner took."
+        )
+        self.command_seconds = metrics.histogram(
+            "noetl_worker_command_seconds", "Time from the start of a command to its stored result."
+        )
+        self.busy_slots = metrics.gauge("noetl_worker_busy_slots", "Commands that run at the moment.")

@@ -1,0 +1,44 @@
+"""Which tool answers to which kind, and what all calls have in common: rendering errors, attempts and time."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from noetl_core.playbook.expressions import TemplateFailed
+
+from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.tool_call import Tool, ToolCall
+
+
+class ToolRegistry:
+    """A tool itself: it passes each call on to the tool of its kind."""
+
+    def __init__(self, tools: Mapping[str, Tool], *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._tools = dict(tools)
+        self._clock = clock
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that this worker can run."""
+        return tuple(sorted(self._tools))
+
+    async def run(self, call: ToolCall) -> Outcome:
+        """The tool's outcome, with the facts about the call."""
+        started = self._clock()
+        outcome = await self._outcome(call)
+        duration_ms = round((self._clock() - started) * 1000, 3)
+        return replace(outcome, meta=OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
+
+    async def _outcome(self, call: ToolCall) -> Outcome:
+        tool = self._tools.get(call.kind)
+        if tool is None:  # an outcome too, since rules may handle it
+            known = ", ".join(self.kinds)
+            return Outcome.failed(
+                kind=ErrorKind.UNKNOWN,
+                code="TOOL_UNAVAILABLE",
+                message=f"this worker has no tool of kind {call.kind!r}, only {known}",
+            )
+        try:
+            return await tool.run(call)
+        except TemplateFailed as exc:
+            return Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
