@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from noetl_core.canonical import JsonValue
 from noetl_core.errors import Overloaded, Unavailable
+from noetl_worker.application.outcome import ErrorKind
+from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.python_call import Answered, CallEnd, Died, TimedOut
 from noetl_worker.tools.python_pool import Owner, PoolLimits, PythonCode, PythonPool
 from noetl_worker.tools.python_process import ProcessLimits, PythonProcess
@@ -313,6 +316,35 @@ async def test_a_child_that_breaks_its_protocol_is_killed(pool: PythonPool, sour
     assert isinstance(end, Died)
     assert end.reason == "it broke its protocol"
     assert data_of(await run(pool, "result = 1")) == 1
+
+
+async def test_a_forged_error_is_still_only_an_error(pool: PythonPool) -> None:
+    source = """
+import struct, time
+head = json.dumps({"id": number, "outcome": "error", "retire": None, "rss_bytes": 0})
+frame = (head + chr(10) + json.dumps({"kind": [], "code": {}})).encode()
+for fd in range(3, 256):
+    try: os.write(fd, struct.pack("!I", len(frame)) + frame)
+    except OSError: pass
+time.sleep(300)
+"""
+    end = await run(pool, source, number=1)
+    tool = PythonTool(pool)
+
+    assert isinstance(end, Answered)
+    outcome = await tool.run(
+        ToolCall(
+            tenant_id="ada",
+            organization_id="two",
+            execution_id=1,
+            step="s",
+            kind="python",
+            config={"code": source},
+            input={"number": 2},
+        )
+    )
+    assert outcome.error is not None
+    assert outcome.error.kind is ErrorKind.UNKNOWN
 
 
 async def test_code_that_forks_and_returns_twice_answers_once(pool: PythonPool) -> None:

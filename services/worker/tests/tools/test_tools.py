@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 from noetl_core.canonical import JsonValue
+from noetl_core.playbook.views import StepView
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.noop import NoopTool
@@ -117,6 +118,16 @@ async def test_the_context_is_what_templates_see(tools: ToolRegistry) -> None:
     names = {"workload": {"amount": 3}, "amount": 3}
 
     assert (await tools.run(call("python", {"code": code}, names=names))).data == [{"amount": 3}, 3]
+
+
+async def test_results_behind_views_reach_the_code_as_plain_data(tools: ToolRegistry) -> None:
+    view = StepView({"rows": [1, 2]})
+
+    outcome = await tools.run(
+        call("python", {"code": "result = context"}, names={"fetch": view, "steps": {"fetch": view}})
+    )
+
+    assert outcome.data == {"fetch": {"rows": [1, 2]}, "steps": {"fetch": {"rows": [1, 2]}}}
 
 
 async def test_code_is_a_template_and_runs_as_written_if_it_is_none(tools: ToolRegistry) -> None:

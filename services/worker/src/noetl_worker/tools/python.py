@@ -13,6 +13,8 @@ from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut
 from noetl_worker.tools.python_pool import Owner, PythonCode, PythonPool
 
+_KINDS = frozenset(kind.value for kind in ErrorKind)
+
 
 class PythonTool:
     """Runs `code_b64`, else `code`, in the pool."""
@@ -68,9 +70,9 @@ def _outcome(end: CallEnd, *, timeout_seconds: float | None) -> Outcome:
             return Outcome(data=answer.data, py=_facts(printed))
         case Answered(answer=answer, printed=printed):
             error = answer.error or {}
-            kind = error.get("kind")
+            kind = str(error.get("kind"))
             return Outcome.failed(
-                kind=ErrorKind(kind) if kind in set(ErrorKind) else ErrorKind.UNKNOWN,
+                kind=ErrorKind(kind) if kind in _KINDS else ErrorKind.UNKNOWN,
                 code=str(error.get("code")),
                 message=str(error.get("message")),
                 retryable=error.get("retryable") is True,
