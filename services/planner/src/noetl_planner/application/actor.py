@@ -55,6 +55,7 @@ class Actor:
         fence: Callable[[int], Fence],
         producer: str,
         metrics: PlannerMetrics,
+        retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
         self.execution_id = execution_id
         self.shard = shard
@@ -64,6 +65,7 @@ class Actor:
         self._fence = fence
         self._producer = producer
         self._metrics = metrics
+        self._retry_seconds = tuple(retry_seconds)
         self._journal = Journal(execution_id)
         self._planner: TurnPlanner | None = None
         self._events: dict[int, StoredEvent] = {}
@@ -159,9 +161,8 @@ class Actor:
             if self._asks and not self.quarantined:
                 self._wake()
 
-    @staticmethod
-    async def _wait_after(failures: int) -> None:
-        await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+    async def _wait_after(self, failures: int) -> None:
+        await asyncio.sleep(self._retry_seconds[min(failures, len(self._retry_seconds) - 1)])
 
     def _survives(self, exc: Exception) -> bool:
         """One bad execution harms only itself: after three failures it is set aside, visibly."""

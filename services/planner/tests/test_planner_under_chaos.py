@@ -1,0 +1,294 @@
+"""Two planners at once, deliveries lost, doubled and late, answers lost, planners and workers killed: one history."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from noetl_core.append import Appended, AppendRequest, Fence, PlacedEvent, StreamAppend, StreamStart
+from noetl_core.canonical import decode
+from noetl_core.catalog import to_draft
+from noetl_core.commands.state import CommandStatus
+from noetl_core.envelope import StoredEvent, verify_link
+from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.fold import State, empty, fold_all
+from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
+from noetl_core.ports.event_log import EventPage, Scope
+from noetl_core.recorded import record
+from noetl_core.sharding import shard_of
+from noetl_planner.application.actor import Actor
+from noetl_planner.application.actors import Actors
+from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.turn import TurnRules
+from noetl_planner.telemetry import PlannerMetrics
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_testkit.memory.catalog import InMemoryCatalog
+from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.until import until
+
+SCOPE = Scope(tenant_id="t", organization_id="o")
+PLAYBOOK = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: chaos}
+workflow:
+- step: a
+  tool: {kind: noop}
+  next: {spec: {mode: inclusive}, arcs: [{step: b}, {step: c}, {step: never, when: "{{ false }}"}]}
+- {step: b, tool: {kind: noop}, next: {arcs: [{step: b, when: "{{ output.data.visit < 3 }}"}, {step: d}]}}
+- {step: c, tool: {kind: noop}, next: {arcs: [{step: d}]}}
+- {step: never, tool: {kind: noop}}
+- {step: d, tool: {kind: noop}, next: {arcs: [{step: e}]}}
+- {step: e, tool: {kind: noop}}
+"""
+UNDISTURBED = Counter({"a": 1, "b": 3, "c": 1, "d": 1, "e": 1})
+
+
+class FlakyLog:
+    """The log over a bad network: some calls never arrive, some answers never come back."""
+
+    def __init__(self, log: InMemoryEventLog, chance: random.Random, trouble: float) -> None:
+        self.log = log
+        self._chance = chance
+        self.trouble = trouble
+
+    async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
+        await self._maybe_fail()
+        appended = await self.log.append(request)
+        await self._maybe_fail()
+        return appended
+
+    async def read(self, scope: Scope | None, execution_id: int, **options: Any) -> EventPage:
+        await self._maybe_fail()
+        return await self.log.read(scope, execution_id, **options)
+
+    async def moved_heads(self, shards: Sequence[int], **options: Any) -> Any:
+        return await self.log.moved_heads(shards, **options)
+
+    async def _maybe_fail(self) -> None:
+        await asyncio.sleep(0)
+        if self._chance.random() < self.trouble:
+            raise Unavailable("the network ate it")
+
+
+class World:
+    """Everything but the planners' own code."""
+
+    def __init__(self, seed: int, *, trouble: float = 0.15) -> None:
+        self.chance = random.Random(seed)
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.log = InMemoryEventLog(clock=self.tick)
+        self.flaky = FlakyLog(self.log, self.chance, trouble)
+        self.catalog = InMemoryCatalog()
+        self.payloads = InMemoryPayloadStore()
+        self.planners: list[Actors] = []
+        self.late: list[tuple[int, StoredEvent]] = []
+        self.execution_id = self.log.next_id()
+        self.ran: Counter[tuple[str, int, int]] = Counter()
+        self.log.on_commit.append(self.deliver)
+
+    def tick(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    async def begin(self) -> None:
+        registered = await self.catalog.register(SCOPE, PLAYBOOK)
+        ref = await self.payloads.put(tenant_id="t", organization_id="o", data=b"{}", media_type="application/json")
+        entry = registered.entry
+        self.planners = [self.planner(), self.planner()]
+        first = PlaybookInitialized(path=entry.path, version=1, catalog_id=entry.catalog_id, payload_ref=ref)
+        stream = StreamAppend(
+            execution_id=self.execution_id,
+            drafts=(to_draft(first, idempotency_key="execution/start"),),
+            start=StreamStart(),
+        )
+        await self.log.append(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
+
+    def planner(self) -> Actors:
+        metrics = PlannerMetrics(MetricSet())
+        load_plan = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=50)
+        rules = TurnRules(lease_seconds=10.0, work_subject=lambda pool, kind: f"noetl.work.{pool}.{kind}")
+
+        def make(execution_id: int, shard: int) -> Actor:
+            return Actor(
+                execution_id,
+                shard=shard,
+                log=self.flaky,
+                load_plan=load_plan,
+                rules=rules,
+                fence=lambda shard: Fence(role="planner", shard=shard, epoch=0),
+                producer="urn:test",
+                metrics=metrics,
+                retry_seconds=(0.0,),
+            )
+
+        return Actors(
+            shard_count=64, owns=lambda shard: True, owner_address=lambda shard: None, make_actor=make, metrics=metrics
+        )
+
+    def deliver(self, events: Sequence[PlacedEvent]) -> None:
+        for placed in events:
+            for index in range(len(self.planners)):
+                for _ in range(self.chance.choice((0, 1, 1, 2))):
+                    self.late.append((index, placed.stored))
+
+    def deliver_some(self) -> None:
+        self.chance.shuffle(self.late)
+        for _ in range(self.chance.randrange(len(self.late) + 1)):
+            index, event = self.late.pop()
+            self.planners[index].take(self.execution_id, event)
+
+    async def kill_a_planner(self) -> None:
+        index = self.chance.randrange(len(self.planners))
+        killed, self.planners[index] = self.planners[index], self.planner()
+        await killed.stop()
+
+    def state(self) -> State:
+        return fold_all(empty(self.execution_id), map(record, self.events()))
+
+    def events(self) -> list[StoredEvent]:
+        return self.log.streams[self.execution_id].events
+
+    async def work_once(self, worker: Worker) -> None:
+        """Claim whatever was hinted at, by any planner, run it, tell any planner, maybe twice, maybe never."""
+        hints = [decode(hint.body) for hint in self.log.hints]
+        keys = [
+            CommandKey(execution_id=self.execution_id, command_id=str(hint["command_id"]))
+            for hint in hints
+            if isinstance(hint, dict)
+        ]
+        try:
+            outcomes = await self.chance.choice(self.planners).claim(
+                worker, self.chance.sample(keys, min(2, len(keys)))
+            )
+        except NoetlError:
+            return
+        for outcome in outcomes:
+            command = outcome.command
+            while command is not None:
+                command = await self.run(worker, command)
+
+    async def run(self, worker: Worker, command: GrantedCommand) -> GrantedCommand | None:
+        self.ran[(command.step, command.activation, command.attempt)] += 1
+        if self.chance.random() < 0.1:
+            return None  # The worker was killed.
+        context = {"select": {"/visit": command.activation}}
+        result = {"status": "ok", "reference": None, "parent_ref": None, "context": context}
+        following: GrantedCommand | None = None
+        for _ in range(self.chance.choice((1, 2, 3))):
+            try:
+                completion = await self.chance.choice(self.planners).complete(
+                    worker, command.key, result, wants_next=self.chance.random() < 0.7
+                )
+                following = completion.next or following
+            except NoetlError:
+                continue
+        return following
+
+    async def reap(self) -> None:
+        """Every claim that is open is taken to be silent now and then, rightly or wrongly."""
+        for command in self.state().commands.values():
+            if command.status in (CommandStatus.CLAIMED, CommandStatus.STARTED) and self.chance.random() < 0.3:
+                try:
+                    await self.chance.choice(self.planners).abandon(
+                        CommandKey(execution_id=self.execution_id, command_id=command.command_id),
+                        expected_aggregate_version=command.aggregate_version,
+                        lease_until=self.now,
+                        reclaimer="urn:test:reaper",
+                    )
+                except NoetlError:
+                    continue
+
+    def sweep(self) -> None:
+        head = self.log.streams[self.execution_id].head
+        for planner in self.planners:
+            planner.expect(self.execution_id, head.version, terminal=head.terminal)
+
+
+async def live(world: World) -> None:
+    await world.begin()
+    workers = [Worker(worker_id=f"w{number}") for number in range(3)]
+    for turn in range(2000):
+        if world.log.streams[world.execution_id].head.terminal:
+            return
+        world.deliver_some()
+        await asyncio.gather(*(world.work_once(worker) for worker in workers))
+        if turn % 3 == 2:
+            world.sweep()
+            await world.reap()
+        if world.chance.random() < 0.05:
+            await world.kill_a_planner()
+        await asyncio.sleep(0)
+    raise AssertionError("the execution did not end")
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_the_history_is_whole_and_every_activation_happens_once_whatever_goes_wrong(seed: int) -> None:
+    world = World(seed)
+    try:
+        await live(world)
+    finally:
+        for planner in world.planners:
+            await planner.stop()
+
+    events = world.events()
+    assert [event.stream_version for event in events] == list(range(1, len(events) + 1))
+    for event in events:
+        verify_link(event)
+    kinds = Counter(event.envelope().event_type for event in events)
+    assert kinds["playbook.completed"] == 1
+    assert kinds["playbook.failed"] == 0
+    entered = Counter(e.envelope().node_name for e in events if e.envelope().event_type == "step.enter")
+    assert entered == UNDISTURBED
+    exits = Counter(
+        (e.envelope().node_name, str(e.envelope().meta["activation"]))
+        for e in events
+        if e.envelope().event_type == "step.exit"
+    )
+    assert set(exits.values()) == {1}
+    assert kinds["step.skipped"] == 1
+    ends = Counter(
+        e.envelope().command_id
+        for e in events
+        if e.envelope().event_type in ("command.completed", "command.failed", "command.abandoned")
+    )
+    assert set(ends.values()) == {1}
+    assert set(ends) == {e.envelope().command_id for e in events if e.envelope().event_type == "command.issued"}
+
+
+async def test_without_trouble_a_chain_of_steps_costs_one_append_per_step_and_no_bus_hop() -> None:
+    world = World(1, trouble=0.0)
+    appends: list[int] = []
+    world.log.on_commit.append(lambda events: appends.append(len(events)))
+    await world.begin()
+    planner, worker = world.planners[0], Worker(worker_id="w")
+    world.planners = [planner]
+    planner.take(world.execution_id, world.events()[0])
+    await until(lambda: world.log.hints)
+    hint = decode(world.log.hints[0].body)
+    assert isinstance(hint, dict)
+    key = CommandKey(execution_id=world.execution_id, command_id=str(hint["command_id"]))
+    (outcome,) = await planner.claim(worker, [key])
+    command = outcome.command
+    assert command is not None
+    assert command.step == "a"
+
+    completion = await planner.complete(
+        worker, key, {"status": "ok", "reference": None, "parent_ref": None, "context": {}}, wants_next=True
+    )
+
+    assert completion.next is not None
+    assert completion.next.step == "b"
+    assert len(appends) == 4  # start; decide; claim; complete + decide + claim
+    hinted = [decode(hint.body) for hint in world.log.hints[1:]]
+    assert len(hinted) == 1, "only the other branch needs a wake-up"
+    assert shard_of(world.execution_id, 64) == world.log.streams[world.execution_id].head.shard
+    await planner.stop()
