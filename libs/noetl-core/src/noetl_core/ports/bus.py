@@ -71,7 +71,7 @@ class PullConsumer(Protocol):
         ...
 
     async def set_subjects(self, subjects: Sequence[str]) -> None:
-        """Listen to these from now on; what was published before under new ones is not made up for."""
+        """Listen to these from now on; what was published under new ones before may never come."""
         ...
 
     async def close(self) -> None:

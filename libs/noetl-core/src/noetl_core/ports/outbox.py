@@ -63,6 +63,12 @@ class OutboxHolding:
     live_publishers: int
 
 
+def fair_share(shards: int, *, publishers: Sequence[str], owner: str) -> int:
+    """How many shards the owner may hold among these publishers; the first by name take what does not divide."""
+    place = sorted(publishers).index(owner)
+    return shards // len(publishers) + (1 if place < shards % len(publishers) else 0)
+
+
 class OutboxLeases(Protocol):
     """Who publishes which shard, judged by the database's clock alone."""
 
