@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
-TESTS := $(addsuffix /tests,$(MEMBERS)) tests benchmarks
+TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks conftest.py)
 PYTEST := $(BIN)/python -m pytest
+space := $(subst ,, )
 
-.PHONY: help install lock gen gen-check fmt lint types arch unit integration test bench demo dev check clean
+.PHONY: help install lock gen contracts baseline fmt lint types arch unit integration test bench demo dev check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -28,3 +29,46 @@ lock: ## resolve requirements.lock anew from the pyproject files
 
 gen: install ## generate the gRPC code from protos/
 	@bash scripts/gen.sh
+
+contracts: install ## lint the protos, look for breaking changes, check that generated code is fresh
+	@cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.json
+	@bash scripts/gen.sh build/gen && diff -r -x __pycache__ build/gen/noetl libs/noetl-contracts/src/noetl \
+	  || { echo "generated code is stale: run make gen" >&2; exit 1; }
+
+baseline: install ## accept the contracts as they are as what later changes must not break (at a release)
+	@cd protos && ../$(BIN)/buf build --exclude-source-info -o baseline.json
+
+fmt: install ## format the code
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+lint: install ## style and common mistakes
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+
+types: install ## strict types, tests included
+	@MYPYPATH=$(subst $(space),:,$(SOURCES)) $(BIN)/mypy $(SOURCES) $(TESTS)
+
+arch: install ## who may import whom
+	@$(BIN)/lint-imports --no-logo
+
+unit: install ## fast tests beside the code
+	@$(PYTEST) -q libs services tools
+
+integration: install ## tests against real PostgreSQL and NATS, whole stacks, and the repository itself
+	@$(PYTEST) -q tests
+
+check: lint types arch contracts ## everything that needs no test run
+
+test: check ## all checks, then all tests: what CI runs
+	@$(PYTEST) -q
+
+bench: install ## throughput and latency, as ratios within one run
+	@$(BIN)/python benchmarks/run.py
+
+demo: install ## start the stack in a temporary directory, run an example, show its result, stop
+	@bash scripts/demo.sh
+
+dev: install ## start the whole stack here and leave it running (stop it with .venv/bin/noetl dev down)
+	@$(BIN)/noetl dev up
+
+clean: ## remove what was made, except the stack's data
+	@rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

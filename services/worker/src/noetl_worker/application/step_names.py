@@ -68,7 +68,7 @@ def _wanted_steps(command: GrantedCommand, step: Step) -> list[str]:
     """Steps that the templates name; all of them where the names cannot be told in advance."""
     names: set[str] = set()
     for text in _texts([step.merged_input(), dict(step.tool.config)]):
-        if "context" in text:  # user code gets everything as `context`
+        if "context" in text or "main" in text:  # user code may ask for anything by name
             return list(command.results)
         for path in referenced_paths(text):
             if path[0] == "steps":

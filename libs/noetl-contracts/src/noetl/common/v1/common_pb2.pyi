@@ -3,10 +3,8 @@
 isort:skip_file
 Values that several contracts share."""
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -116,7 +114,7 @@ Global___Fence: _TypeAlias = Fence  # noqa: Y015
 
 @_typing.final
 class Problem(_message.Message):
-    """One thing that is wrong with a document; travels as an error detail."""
+    """One thing that is questionable or wrong in a document."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -155,27 +153,3 @@ class Problem(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Problem: _TypeAlias = Problem  # noqa: Y015
-
-@_typing.final
-class Problems(_message.Message):
-    """Every problem found in a document; an error detail."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROBLEMS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___Problem]:
-        """The problems, in the order of the document."""
-
-    def __init__(
-        self,
-        *,
-        problems: _abc.Iterable[Global___Problem] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Problems: _TypeAlias = Problems  # noqa: Y015
