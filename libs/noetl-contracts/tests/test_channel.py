@@ -122,7 +122,7 @@ async def test_a_unary_call_always_has_a_deadline(echo: Echo, address: str) -> N
         call = unary(channel)
         await call(b"x")
         assert echo.seconds_left is not None
-        assert 5 < echo.seconds_left <= 10
+        assert 5 < echo.seconds_left < 11  # rounded up on its way
         await call(b"x", timeout=60)
         assert echo.seconds_left > 50
         with pytest.raises(TypeError, match="/Unary is not a stream"):

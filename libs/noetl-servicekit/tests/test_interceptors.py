@@ -399,9 +399,7 @@ async def test_a_caller_that_hangs_up_in_the_middle_of_a_stream_leaves_nothing_b
     assert [line for line in logs if line["log_level"] == "error"] == []
 
 
-async def test_a_call_past_its_deadline_is_cancelled_and_counted_as_such(
-    channel: grpc.aio.Channel, desk: Desk, metrics: MetricSet
-) -> None:
+async def test_a_call_past_its_deadline_is_cancelled(channel: grpc.aio.Channel, desk: Desk, metrics: MetricSet) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await ask(channel, "Wait")(b"x", timeout=0.2)
     assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
@@ -409,7 +407,7 @@ async def test_a_call_past_its_deadline_is_cancelled_and_counted_as_such(
     method = f"/{SERVICE}/Wait"
     await until(desk.cleaned_up.is_set)
     await until(lambda: metrics.value("noetl_grpc_server_in_flight_calls", method=method) == 0)
-    assert metrics.value("noetl_grpc_server_handled_total", method=method, code="DEADLINE_EXCEEDED") == 1
+    assert metrics.value("noetl_grpc_server_handled_total", method=method, code="CANCELLED") == 1
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented(channel: grpc.aio.Channel) -> None:
