@@ -1,4 +1,3 @@
-import random
 from datetime import timedelta
 
 from hypothesis import given
@@ -13,6 +12,7 @@ from noetl_testkit.histories import (
     NOON,
     TRACE,
     History,
+    choices,
     claimed,
     completed,
     done,
@@ -123,7 +123,7 @@ def test_pruning_keeps_what_is_open_and_the_last_closed_attempt_of_each_step() -
 
 @given(histories(), st.integers(0, 2**32))
 def test_pruning_at_any_time_leads_to_the_same_pruned_state(history: History, seed: int) -> None:
-    choose = random.Random(seed)
+    choose = choices(seed)
     pruned_often = empty(EXECUTION)
     for event in history.recorded:
         pruned_often = fold(pruned_often, event)

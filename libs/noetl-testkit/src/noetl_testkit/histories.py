@@ -283,6 +283,11 @@ class _Run:
         return commands.pop(self.choose.randrange(len(commands)))
 
 
+def choices(seed: int) -> random.Random:
+    """The choices that a test makes, the same for the same seed."""
+    return random.Random(seed)  # noqa: S311 - nobody is to be kept from guessing them
+
+
 def drawn_history(
     choose: random.Random, *, execution_id: int = EXECUTION, moves: int = 12, ends: bool = True
 ) -> History:
@@ -300,7 +305,7 @@ def drawn_history(
 @st.composite
 def histories(draw: st.DrawFn, *, max_moves: int = 16, execution_id: int = EXECUTION) -> History:
     """Histories for property tests."""
-    choose = random.Random(draw(st.integers(0, 2**32)))  # noqa: S311 - a test's choices, not a secret
+    choose = choices(draw(st.integers(0, 2**32)))
     moves = draw(st.integers(0, max_moves))
     return drawn_history(choose, execution_id=execution_id, moves=moves, ends=draw(st.booleans()))
 

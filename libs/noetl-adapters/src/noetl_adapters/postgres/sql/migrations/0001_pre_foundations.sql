@@ -178,8 +178,9 @@ CREATE TABLE noetl.execution (
     last_node_name          text,
     start_time              timestamptz NOT NULL,
     end_time                timestamptz,
-    error                   jsonb,
-    state                   jsonb NOT NULL,
+    -- json, not jsonb: the canonical text comes back as it was written, zero characters and large numbers too.
+    error                   json,
+    state                   json NOT NULL,
     stream_version          bigint NOT NULL,
     last_projected_event_id bigint NOT NULL,
     event_time_watermark    timestamptz NOT NULL,
@@ -187,6 +188,8 @@ CREATE TABLE noetl.execution (
     projector_epoch         bigint NOT NULL
 ) WITH (fillfactor = 70);
 CREATE INDEX execution_listing_idx ON noetl.execution (tenant_id, organization_id, execution_id DESC);
+CREATE INDEX execution_status_idx ON noetl.execution (tenant_id, organization_id, status, execution_id DESC);
+CREATE INDEX execution_path_idx ON noetl.execution (tenant_id, organization_id, path, execution_id DESC);
 
 CREATE TABLE noetl.command (
     execution_id      bigint NOT NULL,
@@ -212,7 +215,9 @@ CREATE TABLE noetl.projection_checkpoint (
     shard_id                integer PRIMARY KEY,
     last_projected_event_id bigint,
     last_projected_at       timestamptz,
-    lag_ms                  double precision
+    lag_ms                  double precision,
+    -- Every head that moved before this time is in the projections: where the next owner begins to compare.
+    caught_up_to            timestamptz
 );
 
 -- Partitions are made ahead by api, which owns no tables: the function does it with the owner's rights. The table is

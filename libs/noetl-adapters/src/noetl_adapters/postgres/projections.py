@@ -1,0 +1,176 @@
+"""Projections in PostgreSQL: a batch is one transaction, and the rows themselves refuse what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import asyncpg
+from noetl_core.canonical import decode
+from noetl_core.errors import Corrupt, InvalidInput
+from noetl_core.ids import MAX_ID, parse_id
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projection_store import (
+    ProjectedExecution,
+    Refusal,
+    ShardCheckpoint,
+    SilentPlace,
+    StoredProjection,
+    Written,
+)
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.state_json import decode_state
+
+from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
+from noetl_adapters.postgres.projection_rows import COMMAND_COLUMNS, EXECUTION_COLUMNS, command_rows, execution_row
+from noetl_adapters.postgres.queries import load_queries
+
+
+class PostgresProjections:
+    """Port `ProjectionStore`, over tables that only the projector's role may write."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._sql = load_queries("projections.sql")
+
+    async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
+        """What is stored of these executions."""
+        rows = await self._fetch("load_rows", list(execution_ids))
+        return {row[0]: _stored(row) for row in rows}
+
+    async def versions(self, execution_ids: Collection[int]) -> Mapping[int, int]:
+        """Versions that the rows of these executions include."""
+        return {row[0]: row[1] for row in await self._fetch("row_versions", list(execution_ids))}
+
+    async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
+        """Store what is newer and not of a deposed owner; raises `InvalidInput` if some row cannot be held."""
+        if not executions:
+            raise InvalidInput("a batch of projections holds at least one execution")
+        rows = _columns([execution_row(one) for one in executions], width=EXECUTION_COLUMNS)
+        commands = _columns([row for one in executions for row in command_rows(one)], width=COMMAND_COLUMNS)
+        try:
+            async with translated(), self._pool.acquire() as connection:
+                # One statement, and so one round trip and one transaction.
+                written = await connection.fetch(self._sql["write_batch"], *rows, *commands)
+                refused = await self._refusals(connection, set(rows[0]) - {row[0] for row in written})
+                projected_at = max((row[1] for row in written), default=None) or await connection.fetchval(
+                    self._sql["clock"]
+                )
+        except REFUSED_ROWS as exc:
+            raise InvalidInput(f"the database refuses a projection: {exc}") from exc
+        return Written(projected_at=projected_at, refused=refused)
+
+    async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
+        if not execution_ids:
+            return {}
+        rows = await connection.fetch(self._sql["refusals"], list(execution_ids))
+        stored = {row[0]: Refusal(stream_version=row[1], epoch=row[2]) for row in rows}
+        return {one: stored.get(one, Refusal(stream_version=0, epoch=0)) for one in execution_ids}
+
+    async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
+        """How far these shards have come."""
+        return {
+            row[0]: ShardCheckpoint(
+                shard=row[0],
+                last_event_id=row[1],
+                projected_at=row[2],
+                lag_seconds=None if row[3] is None else row[3] / 1000,
+                caught_up_to=row[4],
+            )
+            for row in await self._fetch("checkpoints", list(shards))
+        }
+
+    async def write_checkpoints(self, checkpoints: Sequence[ShardCheckpoint]) -> None:
+        """Note how far shards have come."""
+        rows = [
+            (
+                one.shard,
+                one.last_event_id,
+                one.projected_at,
+                None if one.lag_seconds is None else one.lag_seconds * 1000,
+                one.caught_up_to,
+            )
+            for one in checkpoints
+        ]
+        async with translated(), self._pool.acquire() as connection:
+            await connection.execute(self._sql["write_checkpoints"], *_columns(rows, width=5))
+
+    async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
+        """One row by its key."""
+        rows = await self._fetch("find_execution", execution_id)
+        if not rows or (scope is not None and (rows[0][1], rows[0][2]) != (scope.tenant_id, scope.organization_id)):
+            return None
+        return _view(rows[0], state=rows[0][14])
+
+    async def list_executions(
+        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+    ) -> ExecutionPage:
+        """Rows by key, from the newest; a page token is the id of the last row before it."""
+        below = parse_id(page_token, what="page_token") if page_token else MAX_ID
+        # One row more than asked for tells whether there is another page.
+        arguments: list[Any] = [scope.tenant_id, scope.organization_id, below, page_size + 1]
+        if path:
+            rows = await self._fetch("list_executions_by_path", *arguments, path, status)
+        elif status:
+            rows = await self._fetch("list_executions_by_status", *arguments, status)
+        else:
+            rows = await self._fetch("list_executions", *arguments)
+        shown = rows[:page_size]
+        return ExecutionPage(
+            executions=tuple(_view(row) for row in shown),
+            next_page_token=str(shown[-1][0]) if len(rows) > page_size else "",
+        )
+
+    async def silent_commands(self, *, limit: int, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
+        """Claimed commands whose lease is over."""
+        if after is None:
+            rows = await self._fetch("silent_commands", limit)
+        else:
+            rows = await self._fetch("silent_commands_after", limit, *after)
+        return tuple(
+            SilentCommand(**{**row, "worker_id": row["worker_id"] or "", "trace": row["trace"] or ""}) for row in rows
+        )
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        async with translated(), self._pool.acquire() as connection:
+            rows: list[asyncpg.Record] = await connection.fetch(self._sql[query], *arguments)
+        return rows
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], *, width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def _stored(row: asyncpg.Record) -> StoredProjection:
+    try:
+        state = decode_state(row[1].encode())
+    except Corrupt:
+        state = None
+    return StoredProjection(state=state, stream_version=row[2], epoch=row[3])
+
+
+def _view(row: asyncpg.Record, *, state: str | None = None) -> ExecutionView:
+    return ExecutionView(
+        execution_id=row[0],
+        tenant_id=row[1],
+        organization_id=row[2],
+        path=row[3],
+        version=row[4],
+        catalog_id=row[5],
+        status=row[6],
+        last_event_type=row[7],
+        last_node_name=row[8] or "",
+        start_time=row[9],
+        end_time=row[10],
+        error=_object(row[11]) if row[11] is not None else None,
+        stream_version=row[12],
+        parent_execution_id=str(row[13]) if row[13] is not None else "",
+        state=_object(state) if state is not None else {},
+    )
+
+
+def _object(text: str) -> Mapping[str, Any]:
+    value = decode(text.encode())
+    if not isinstance(value, dict):
+        raise Corrupt("a projection holds something that is not an object")
+    return value

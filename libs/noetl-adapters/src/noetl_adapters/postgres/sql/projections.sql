@@ -1,0 +1,126 @@
+-- name: load_rows
+SELECT execution_id, state::text, stream_version, projector_epoch
+FROM noetl.execution
+WHERE execution_id = ANY($1::bigint[])
+
+-- name: row_versions
+SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = ANY($1::bigint[])
+
+-- name: write_batch — in the order of ids, so that two projectors cannot deadlock; only newer wins, and no deposed owner
+WITH written AS (
+    INSERT INTO noetl.execution AS stored (
+        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_projected_event_id,
+        event_time_watermark, projector_epoch, projected_at)
+    SELECT
+        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
+        event_time_watermark, projector_epoch, clock_timestamp()
+    FROM unnest(
+        $1::bigint[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::integer[], $7::text[], $8::bigint[],
+        $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::json[], $15::json[],
+        $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[]) AS incoming (
+        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
+        event_time_watermark, projector_epoch, base_version)
+    WHERE base_version = 0
+       OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
+    ORDER BY execution_id
+    ON CONFLICT (execution_id) DO UPDATE SET
+        path = excluded.path, version = excluded.version, catalog_id = excluded.catalog_id, status = excluded.status,
+        last_event_type = excluded.last_event_type, last_node_name = excluded.last_node_name,
+        start_time = excluded.start_time, end_time = excluded.end_time, error = excluded.error, state = excluded.state,
+        stream_version = excluded.stream_version, last_projected_event_id = excluded.last_projected_event_id,
+        event_time_watermark = excluded.event_time_watermark, projector_epoch = excluded.projector_epoch,
+        projected_at = excluded.projected_at
+    WHERE stored.stream_version < excluded.stream_version AND stored.projector_epoch <= excluded.projector_epoch
+    RETURNING execution_id, projected_at
+), commands AS (
+    INSERT INTO noetl.command AS stored (
+        execution_id, command_id, tenant_id, organization_id, step, activation, attempt, status, worker_id, lease_until,
+        aggregate_version, issued_at, ended_at, trace, stream_version)
+    SELECT incoming.*
+    FROM unnest(
+        $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[], $26::integer[], $27::integer[], $28::text[],
+        $29::text[], $30::timestamptz[], $31::bigint[], $32::timestamptz[], $33::timestamptz[], $34::text[],
+        $35::bigint[]) AS incoming (
+        execution_id, command_id, tenant_id, organization_id, step, activation, attempt, status, worker_id, lease_until,
+        aggregate_version, issued_at, ended_at, trace, stream_version)
+    JOIN written USING (execution_id)
+    ON CONFLICT (execution_id, command_id) DO UPDATE SET
+        status = excluded.status, worker_id = excluded.worker_id, lease_until = excluded.lease_until,
+        aggregate_version = excluded.aggregate_version, ended_at = excluded.ended_at,
+        stream_version = excluded.stream_version
+    WHERE stored.stream_version <= excluded.stream_version
+)
+SELECT execution_id, projected_at FROM written
+
+-- name: refusals
+SELECT execution_id, stream_version, projector_epoch FROM noetl.execution WHERE execution_id = ANY($1::bigint[])
+
+-- name: clock
+SELECT clock_timestamp()
+
+-- name: checkpoints
+SELECT shard_id, last_projected_event_id, last_projected_at, lag_ms, caught_up_to
+FROM noetl.projection_checkpoint
+WHERE shard_id = ANY($1::integer[])
+
+-- name: write_checkpoints
+INSERT INTO noetl.projection_checkpoint AS stored (
+    shard_id, last_projected_event_id, last_projected_at, lag_ms, caught_up_to)
+SELECT * FROM unnest(
+    $1::integer[], $2::bigint[], $3::timestamptz[], $4::double precision[], $5::timestamptz[])
+    AS incoming (shard_id, last_projected_event_id, last_projected_at, lag_ms, caught_up_to)
+ORDER BY shard_id
+ON CONFLICT (shard_id) DO UPDATE SET
+    last_projected_event_id = coalesce(excluded.last_projected_event_id, stored.last_projected_event_id),
+    last_projected_at = coalesce(excluded.last_projected_at, stored.last_projected_at),
+    lag_ms = coalesce(excluded.lag_ms, stored.lag_ms),
+    caught_up_to = greatest(stored.caught_up_to, excluded.caught_up_to)
+
+-- name: find_execution — by key; whose it is, is compared by the caller
+SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
+       start_time, end_time, error::text, stream_version, parent_execution_id, state::text
+FROM noetl.execution
+WHERE execution_id = $1
+
+-- name: list_executions
+SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
+       start_time, end_time, error::text, stream_version, parent_execution_id
+FROM noetl.execution
+WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3
+ORDER BY execution_id DESC
+LIMIT $4
+
+-- name: list_executions_by_status
+SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
+       start_time, end_time, error::text, stream_version, parent_execution_id
+FROM noetl.execution
+WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND status = $5
+ORDER BY execution_id DESC
+LIMIT $4
+
+-- name: list_executions_by_path — status, if any is given, is checked on the way
+SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
+       start_time, end_time, error::text, stream_version, parent_execution_id
+FROM noetl.execution
+WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND path = $5 AND ($6 = '' OR status = $6)
+ORDER BY execution_id DESC
+LIMIT $4
+
+-- name: silent_commands — now() rather than clock_timestamp(): an index can only be searched for what stands still
+SELECT execution_id, command_id, tenant_id, organization_id, step, attempt, worker_id, aggregate_version, lease_until,
+       trace
+FROM noetl.command
+WHERE lease_until < now()
+ORDER BY lease_until, execution_id, command_id
+LIMIT $1
+
+-- name: silent_commands_after
+SELECT execution_id, command_id, tenant_id, organization_id, step, attempt, worker_id, aggregate_version, lease_until,
+       trace
+FROM noetl.command
+WHERE lease_until < now() AND lease_until >= $2 AND (lease_until, execution_id, command_id) > ($2, $3, $4)
+ORDER BY lease_until, execution_id, command_id
+LIMIT $1

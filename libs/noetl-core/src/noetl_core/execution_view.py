@@ -1,0 +1,55 @@
+"""An execution and its commands as queries show them: a function of the folded state, for rows and answers alike."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from noetl_core.commands.state import Command
+from noetl_core.fold import State, prune
+from noetl_core.ports.projections import ExecutionView
+from noetl_core.state_json import state_object
+
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def execution_view(state: State) -> ExecutionView:
+    """What the row of an execution says."""
+    execution = state.execution
+    return ExecutionView(
+        execution_id=execution.execution_id,
+        tenant_id=execution.tenant_id,
+        organization_id=execution.organization_id,
+        path=execution.path,
+        version=execution.version,
+        catalog_id=execution.catalog_id,
+        status=execution.status.value,
+        last_event_type=state.last_event_type,
+        last_node_name=state.last_node_name,
+        # A stream need not begin with playbook.initialized; then its newest event is the best that is known.
+        start_time=execution.started_at or state.event_time_watermark or _NEVER,
+        end_time=execution.ended_at,
+        error=execution.error,
+        state=state_object(prune(state)),
+        stream_version=state.stream_version,
+        parent_execution_id=execution.parent_execution_id,
+    )
+
+
+def silent_after(state: State, command: Command) -> datetime | None:
+    """When nothing heard of the command means that its worker is gone; None while nobody waits for it.
+
+    An ended execution waits for nobody: its open commands are not abandoned, because nothing may follow the end.
+    """
+    if state.execution.status.is_final or not command.is_open:
+        return None
+    return command.lease_until
+
+
+def changed_commands(before: State, after: State) -> tuple[Command, ...]:
+    """Commands whose rows differ: those that a fact was about, and all that were open when the execution ended."""
+    ended = after.execution.status.is_final and not before.execution.status.is_final
+    return tuple(
+        command
+        for command_id, command in after.commands.items()
+        if before.commands.get(command_id) is not command or (ended and command.is_open)
+    )

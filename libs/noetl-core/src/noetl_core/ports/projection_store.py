@@ -1,0 +1,106 @@
+"""Projections as their only writer sees them: rows that go forward only, and how far each shard has come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from noetl_core.commands.state import Command
+from noetl_core.fold import State
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectedExecution:
+    """What is to be stored of one execution: its state, and the commands whose rows have changed."""
+
+    state: State
+    commands: tuple[Command, ...]
+    shard: int
+    epoch: int
+    base_version: int
+    """Version of the stored row that this continues; 0 when it was folded from the first event."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredProjection:
+    """What is stored of one execution; the state is None when another release wrote it in another form."""
+
+    state: State | None
+    stream_version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a row was not taken: what is stored is as new, or belongs to a later owner. Version 0: there is none."""
+
+    stream_version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Outcome of a write; what is not refused is stored, all in one transaction."""
+
+    projected_at: datetime
+    refused: Mapping[int, Refusal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardCheckpoint:
+    """How far a shard has come; every head that moved before `caught_up_to` is in the rows."""
+
+    shard: int
+    last_event_id: int | None = None
+    projected_at: datetime | None = None
+    lag_seconds: float | None = None
+    caught_up_to: datetime | None = None
+
+
+SilentPlace = tuple[datetime, int, str]
+"""Where a listing of silent commands goes on: (lease_until, execution_id, command_id)."""
+
+
+class ProjectionStore(Protocol):
+    """Loads and writes projections, and answers what can be answered by looking."""
+
+    async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
+        """What is stored of these executions; those without a row are left out."""
+        ...
+
+    async def versions(self, execution_ids: Collection[int]) -> Mapping[int, int]:
+        """Versions that the rows of these executions include; those without a row are left out."""
+        ...
+
+    async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
+        """Store what is newer and not of a deposed owner, each execution with its commands or not at all.
+
+        A row that continues another one is refused when that one is gone, since its commands would be incomplete.
+        """
+        ...
+
+    async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
+        """How far these shards have come; those without a checkpoint are left out."""
+        ...
+
+    async def write_checkpoints(self, checkpoints: Sequence[ShardCheckpoint]) -> None:
+        """Note how far shards have come; `caught_up_to` never goes back, and None leaves it as it is."""
+        ...
+
+    async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
+        """The row of one execution, None if there is none for this scope; no scope means any tenant's."""
+        ...
+
+    async def list_executions(
+        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+    ) -> ExecutionPage:
+        """Executions of a tenant and organization, newest first, without their state."""
+        ...
+
+    async def silent_commands(self, *, limit: int, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
+        """Claimed commands of open executions whose lease is over by the database's clock, longest silent first."""
+        ...

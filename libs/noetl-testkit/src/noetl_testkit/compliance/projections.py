@@ -1,0 +1,313 @@
+"""What every projection store must do; an adapter's tests subclass this and supply an empty store."""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from noetl_core.commands.events import CommandIssued
+from noetl_core.errors import InvalidInput
+from noetl_core.execution_view import changed_commands, execution_view
+from noetl_core.executions.events import ExecutionCancelled, PlaybookFailed
+from noetl_core.fold import State, empty, fold_all, prune
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, ShardCheckpoint
+from noetl_core.sharding import shard_of
+
+from noetl_testkit.histories import (
+    EXECUTION,
+    NOON,
+    TRACE,
+    History,
+    abandoned,
+    choices,
+    claimed,
+    completed,
+    drawn_history,
+    heartbeat,
+    initialized,
+    issued,
+    started,
+    two_steps,
+)
+
+SCOPE = Scope(tenant_id="default", organization_id="default")
+FUTURE = datetime.now(UTC) + timedelta(hours=1)
+
+
+def projected(
+    history: History, *, through: int | None = None, after: int = 0, epoch: int = 1, base_version: int | None = None
+) -> ProjectedExecution:
+    """What a projector would store of a history up to a version, on top of what it has stored through another."""
+    before = fold_all(empty(history.execution_id), history.recorded[:after])
+    state = fold_all(prune(before), history.recorded[after:through])
+    return ProjectedExecution(
+        state=state,
+        commands=changed_commands(before, state),
+        shard=shard_of(history.execution_id, 64),
+        epoch=epoch,
+        base_version=after if base_version is None else base_version,
+    )
+
+
+def running(history: History, *, lease_seconds: float = 30.0) -> tuple[History, CommandIssued]:
+    """A history whose first step is held by a worker."""
+    command = issued(history, "first")
+    history.add(initialized()).add(command, claimed(command, lease_seconds=lease_seconds), started(command))
+    return history, command
+
+
+class ProjectionStoreCompliance(ABC):
+    """One suite, run by every adapter and by the in-memory twin."""
+
+    @pytest.fixture
+    @abstractmethod
+    def store(self) -> ProjectionStore:
+        """An empty store, whose clock shows the time of day."""
+
+    async def test_what_was_written_is_found_by_its_key(self, store: ProjectionStore) -> None:
+        history = two_steps(History(parent_execution_id=42))
+        await store.write([projected(history)])
+
+        view = await store.find_execution(SCOPE, EXECUTION)
+
+        assert view == execution_view(fold_all(empty(EXECUTION), history.recorded))
+        assert view is not None
+        assert (view.status, view.stream_version, view.path) == ("COMPLETED", 18, "examples/hello")
+        assert view.parent_execution_id == "42"
+        assert view.end_time == NOON + timedelta(seconds=5, milliseconds=-5)
+
+    async def test_a_failed_execution_tells_why(self, store: ProjectionStore) -> None:
+        error = {"code": "python.error", "message": "zero \u0000 and large", "size": 1e22, "at": [1, None, {}]}
+        await store.write([projected(History().add(initialized()).add(PlaybookFailed(error=error)))])
+
+        view = await store.find_execution(None, EXECUTION)
+
+        assert view is not None
+        assert view.error == error
+        assert view.status == "FAILED"
+
+    async def test_nobody_finds_what_is_another_s(self, store: ProjectionStore) -> None:
+        await store.write([projected(two_steps(History()))])
+
+        assert await store.find_execution(Scope(tenant_id="other", organization_id="default"), EXECUTION) is None
+        assert await store.find_execution(Scope(tenant_id="default", organization_id="other"), EXECUTION) is None
+        assert await store.find_execution(None, EXECUTION) is not None
+        assert await store.find_execution(SCOPE, EXECUTION + 1) is None
+
+    async def test_a_state_comes_back_as_it_was(self, store: ProjectionStore) -> None:
+        for seed in range(20):
+            history = drawn_history(choices(seed), execution_id=EXECUTION + seed)
+            written = projected(history)
+            await store.write([written])
+
+            stored = (await store.load([history.execution_id, 1]))[history.execution_id]
+
+            assert stored.state == prune(written.state)
+            assert (stored.stream_version, stored.epoch) == (len(history.stored), 1)
+
+    async def test_only_what_is_newer_is_taken(self, store: ProjectionStore) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=9, epoch=3)])
+
+        again = await store.write([projected(history, through=9, epoch=3)])
+        older = await store.write([projected(history, through=4, epoch=3)])
+        newer = await store.write([projected(history, after=9, epoch=3)])
+
+        assert again.refused == older.refused == {EXECUTION: Refusal(stream_version=9, epoch=3)}
+        assert newer.refused == {}
+        assert await store.versions([EXECUTION, EXECUTION + 1]) == {EXECUTION: 18}
+
+    async def test_a_deposed_owner_writes_no_more(self, store: ProjectionStore) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=9, epoch=3)])
+
+        deposed = await store.write([projected(history, after=9, epoch=2)])
+
+        assert deposed.refused == {EXECUTION: Refusal(stream_version=9, epoch=3)}
+        assert await store.versions([EXECUTION]) == {EXECUTION: 9}
+
+    async def test_a_refused_row_takes_its_commands_along_and_no_others(self, store: ProjectionStore) -> None:
+        mine, command = running(History(EXECUTION + 1))
+        other, _ = running(History(EXECUTION + 2))
+        await store.write([projected(mine), projected(other, through=1)])
+        mine.add(completed(command))
+
+        outcome = await store.write([projected(mine, after=4, epoch=0), projected(other, after=1)])
+
+        assert set(outcome.refused) == {EXECUTION + 1}
+        silent = await store.silent_commands(limit=10)
+        assert {one.execution_id for one in silent} == {EXECUTION + 1, EXECUTION + 2}
+
+    async def test_a_row_that_continues_one_that_is_gone_is_refused(self, store: ProjectionStore) -> None:
+        outcome = await store.write([projected(two_steps(History()), after=9)])
+
+        assert outcome.refused == {EXECUTION: Refusal(stream_version=0, epoch=0)}
+        assert await store.find_execution(SCOPE, EXECUTION) is None
+
+    async def test_another_owner_s_row_in_between_does_not_hinder_a_newer_one(self, store: ProjectionStore) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=4)])
+        await store.write([projected(history, after=4, through=9)])
+
+        outcome = await store.write([projected(history, after=4, epoch=1)])
+
+        assert outcome.refused == {}
+
+    async def test_a_write_tells_the_database_s_time(self, store: ProjectionStore) -> None:
+        before = datetime.now(UTC) - timedelta(minutes=1)
+
+        outcome = await store.write([projected(two_steps(History()))])
+
+        assert before < outcome.projected_at < before + timedelta(minutes=2)
+
+    async def test_a_claimed_command_is_silent_once_its_lease_is_over(self, store: ProjectionStore) -> None:
+        history, command = running(History())
+        await store.write([projected(history)])
+        await store.write([projected(running(History(EXECUTION + 1, started_at=FUTURE))[0])])
+
+        (silent,) = await store.silent_commands(limit=10)
+
+        assert (silent.execution_id, silent.command_id) == (EXECUTION, command.command_id)
+        assert (silent.tenant_id, silent.organization_id) == ("default", "default")
+        assert (silent.step, silent.attempt, silent.worker_id) == ("first", 1, "worker-1")
+        assert silent.aggregate_version == 3
+        assert silent.lease_until == NOON + timedelta(seconds=32)
+        assert silent.trace == TRACE
+
+    async def test_a_heartbeat_is_a_sign_of_life(self, store: ProjectionStore) -> None:
+        history, command = running(History())
+        await store.write([projected(history)])
+        history.add(heartbeat(command, lease_seconds=(FUTURE - NOON).total_seconds()))
+
+        await store.write([projected(history, after=4)])
+
+        assert await store.silent_commands(limit=10) == ()
+
+    async def test_a_closed_command_is_not_silent(self, store: ProjectionStore) -> None:
+        for number, end in enumerate((completed, abandoned)):
+            history, command = running(History(EXECUTION + number))
+            await store.write([projected(history)])
+            history.add(end(command))
+            await store.write([projected(history, after=4)])
+
+        assert await store.silent_commands(limit=10) == ()
+
+    async def test_a_command_that_nobody_claimed_is_not_silent(self, store: ProjectionStore) -> None:
+        history = History().add(initialized())
+        history.add(issued(history, "first"))
+
+        await store.write([projected(history)])
+
+        assert await store.silent_commands(limit=10) == ()
+
+    async def test_an_ended_execution_has_no_silent_commands(self, store: ProjectionStore) -> None:
+        history, _ = running(History())
+        await store.write([projected(history)])
+        history.add(ExecutionCancelled(reason="enough", cancelled_by="ada"))
+
+        await store.write([projected(history, after=4)])
+
+        assert await store.silent_commands(limit=10) == ()
+
+    async def test_the_longest_silent_come_first_page_by_page(self, store: ProjectionStore) -> None:
+        for number, lease_seconds in enumerate((50, 10, 40, 20, 20)):
+            history, _ = running(History(EXECUTION + number), lease_seconds=lease_seconds)
+            await store.write([projected(history)])
+
+        found: list[int] = []
+        after = None
+        while page := await store.silent_commands(limit=2, after=after):
+            found += [one.execution_id - EXECUTION for one in page]
+            after = (page[-1].lease_until, page[-1].execution_id, page[-1].command_id)
+
+        assert found == [1, 3, 4, 2, 0]
+
+    async def test_executions_are_listed_newest_first_page_by_page_without_their_state(
+        self, store: ProjectionStore
+    ) -> None:
+        await store.write([projected(two_steps(History(EXECUTION + number))) for number in (3, 1, 2, 5, 4)])
+
+        first = await store.list_executions(SCOPE, page_size=2)
+        second = await store.list_executions(SCOPE, page_size=2, page_token=first.next_page_token)
+        third = await store.list_executions(SCOPE, page_size=2, page_token=second.next_page_token)
+
+        pages = [[view.execution_id - EXECUTION for view in page.executions] for page in (first, second, third)]
+        assert pages == [[5, 4], [3, 2], [1]]
+        assert third.next_page_token == ""
+        assert first.executions[0] == replace(
+            execution_view(fold_all(empty(EXECUTION + 5), two_steps(History(EXECUTION + 5)).recorded)), state={}
+        )
+
+    async def test_a_full_last_page_is_the_last(self, store: ProjectionStore) -> None:
+        await store.write([projected(two_steps(History(EXECUTION + number))) for number in (1, 2)])
+
+        assert (await store.list_executions(SCOPE, page_size=2)).next_page_token == ""
+
+    async def test_a_listing_can_be_narrowed(self, store: ProjectionStore) -> None:
+        ended = two_steps(History(EXECUTION + 1))
+        open_one = History(EXECUTION + 2).add(initialized("examples/other"))
+        also_open = History(EXECUTION + 3).add(initialized())
+        foreign = two_steps(History(EXECUTION + 4, tenant_id="other"))
+        await store.write([projected(one) for one in (ended, open_one, also_open, foreign)])
+
+        async def listed(**filters: str) -> list[int]:
+            page = await store.list_executions(SCOPE, page_size=10, **filters)
+            return [view.execution_id - EXECUTION for view in page.executions]
+
+        assert await listed() == [3, 2, 1]
+        assert await listed(status="RUNNING") == [3, 2]
+        assert await listed(path="examples/hello") == [3, 1]
+        assert await listed(status="RUNNING", path="examples/hello") == [3]
+        assert await listed(status="FAILED") == []
+
+    @pytest.mark.parametrize("token", ["x", "-1", "0", "1; DROP TABLE"])
+    async def test_a_page_token_that_nobody_gave_out_is_refused(self, store: ProjectionStore, token: str) -> None:
+        with pytest.raises(InvalidInput):
+            await store.list_executions(SCOPE, page_token=token)
+
+    async def test_checkpoints_are_kept_by_shard(self, store: ProjectionStore) -> None:
+        one = ShardCheckpoint(shard=3, last_event_id=2**62, projected_at=NOON, lag_seconds=0.0125, caught_up_to=NOON)
+        await store.write_checkpoints([one, ShardCheckpoint(shard=4, caught_up_to=NOON)])
+
+        assert await store.checkpoints([3, 4, 5]) == {3: one, 4: ShardCheckpoint(shard=4, caught_up_to=NOON)}
+
+    async def test_how_far_a_shard_has_been_compared_never_goes_back(self, store: ProjectionStore) -> None:
+        later = NOON + timedelta(seconds=9)
+        await store.write_checkpoints([ShardCheckpoint(shard=3, caught_up_to=later, last_event_id=1)])
+        await store.write_checkpoints([ShardCheckpoint(shard=3, caught_up_to=NOON, last_event_id=2)])
+        await store.write_checkpoints([ShardCheckpoint(shard=3, projected_at=NOON)])
+
+        (checkpoint,) = (await store.checkpoints([3])).values()
+
+        assert checkpoint == ShardCheckpoint(shard=3, caught_up_to=later, last_event_id=2, projected_at=NOON)
+
+    async def test_a_row_written_in_many_steps_is_the_row_written_at_once(self, store: ProjectionStore) -> None:
+        for seed in range(10):
+            choose = choices(seed)
+            at_once = drawn_history(choose, execution_id=EXECUTION + 2 * seed, moves=20)
+            in_steps = drawn_history(choices(seed), execution_id=EXECUTION + 2 * seed + 1, moves=20)
+            await store.write([projected(at_once)])
+            done = 0
+            while done < len(in_steps.stored):
+                step = min(done + choose.randint(1, 7), len(in_steps.stored))
+                await store.write([projected(in_steps, after=done, through=step)])
+                done = step
+
+            stored = await store.load([at_once.execution_id, in_steps.execution_id])
+
+            assert stored[at_once.execution_id].state == prune(projected(at_once).state)
+            assert stored[in_steps.execution_id].state == prune(projected(in_steps).state)
+
+    async def test_many_executions_are_one_write(self, store: ProjectionStore) -> None:
+        histories = [running(History(EXECUTION + number))[0] for number in range(300)]
+
+        outcome = await store.write([projected(history) for history in histories])
+
+        assert outcome.refused == {}
+        assert len(await store.silent_commands(limit=1000)) == 300
+
+
+def state_after(history: History) -> State:
+    """What a straight fold of the whole history gives."""
+    return prune(fold_all(empty(history.execution_id), history.recorded))

@@ -1,0 +1,190 @@
+"""The in-memory twin of the projection store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from noetl_core.commands.state import Command
+from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.execution_view import execution_view, silent_after
+from noetl_core.fold import prune
+from noetl_core.ids import MAX_ID, parse_id
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projection_store import (
+    ProjectedExecution,
+    Refusal,
+    ShardCheckpoint,
+    SilentPlace,
+    StoredProjection,
+    Written,
+)
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.state_json import decode_state, encode_state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredExecution:
+    """The row of an execution; the state is bytes, so that nothing is shared with whoever wrote it."""
+
+    view: ExecutionView
+    state: bytes
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCommand:
+    """The row of a command."""
+
+    execution: ExecutionView
+    command: Command
+    lease_until: datetime | None
+
+
+class InMemoryProjections:
+    """Rows in dictionaries; `failure` and `unholdable` are switches for tests."""
+
+    def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.executions: dict[int, StoredExecution] = {}
+        self.commands: dict[tuple[int, str], StoredCommand] = {}
+        self.shards: dict[int, ShardCheckpoint] = {}
+        self.writes = 0
+        self.failure: NoetlError | None = None
+        self.unholdable: set[int] = set()
+        self._now = now
+
+    async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
+        """What is stored of these executions."""
+        self._check()
+        return {
+            one: StoredProjection(
+                state=decode_state(row.state), stream_version=row.view.stream_version, epoch=row.epoch
+            )
+            for one in execution_ids
+            if (row := self.executions.get(one)) is not None
+        }
+
+    async def versions(self, execution_ids: Collection[int]) -> Mapping[int, int]:
+        """Versions that the rows of these executions include."""
+        self._check()
+        return {one: self.executions[one].view.stream_version for one in execution_ids if one in self.executions}
+
+    async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
+        """Store what is newer and not of a deposed owner."""
+        self._check()
+        if any(one.state.execution.execution_id in self.unholdable for one in executions):
+            raise InvalidInput("the store refuses a projection")
+        self.writes += 1
+        refused: dict[int, Refusal] = {}
+        for one in executions:
+            execution_id = one.state.execution.execution_id
+            refusal = self._refusal(one)
+            if refusal is None:
+                self._store(one)
+            else:
+                refused[execution_id] = refusal
+        return Written(projected_at=self._now(), refused=refused)
+
+    def _refusal(self, one: ProjectedExecution) -> Refusal | None:
+        stored = self.executions.get(one.state.execution.execution_id)
+        if stored is None:
+            return Refusal(stream_version=0, epoch=0) if one.base_version else None
+        if stored.view.stream_version < one.state.stream_version and stored.epoch <= one.epoch:
+            return None
+        return Refusal(stream_version=stored.view.stream_version, epoch=stored.epoch)
+
+    def _store(self, one: ProjectedExecution) -> None:
+        state = prune(one.state)
+        view = execution_view(state)
+        self.executions[view.execution_id] = StoredExecution(
+            view=view, state=encode_state(state), shard=one.shard, epoch=one.epoch
+        )
+        for command in one.commands:
+            key = (view.execution_id, command.command_id)
+            known = self.commands.get(key)
+            if known is None or known.command.stream_version <= command.stream_version:
+                self.commands[key] = StoredCommand(
+                    execution=view, command=command, lease_until=silent_after(one.state, command)
+                )
+
+    async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
+        """How far these shards have come."""
+        self._check()
+        return {shard: self.shards[shard] for shard in shards if shard in self.shards}
+
+    async def write_checkpoints(self, checkpoints: Sequence[ShardCheckpoint]) -> None:
+        """Note how far shards have come."""
+        self._check()
+        for new in checkpoints:
+            old = self.shards.get(new.shard, ShardCheckpoint(shard=new.shard))
+            marks = [mark for mark in (old.caught_up_to, new.caught_up_to) if mark is not None]
+            self.shards[new.shard] = ShardCheckpoint(
+                shard=new.shard,
+                last_event_id=old.last_event_id if new.last_event_id is None else new.last_event_id,
+                projected_at=new.projected_at or old.projected_at,
+                lag_seconds=old.lag_seconds if new.lag_seconds is None else new.lag_seconds,
+                caught_up_to=max(marks, default=None),
+            )
+
+    async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
+        """One row by its key."""
+        self._check()
+        row = self.executions.get(execution_id)
+        return row.view if row is not None and (scope is None or _is_of(scope, row.view)) else None
+
+    async def list_executions(
+        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+    ) -> ExecutionPage:
+        """Rows by key, from the newest."""
+        self._check()
+        below = parse_id(page_token, what="page_token") if page_token else MAX_ID
+        found = [
+            replace(row.view, state={})
+            for execution_id, row in sorted(self.executions.items(), reverse=True)
+            if execution_id < below
+            and _is_of(scope, row.view)
+            and status in ("", row.view.status)
+            and path in ("", row.view.path)
+        ]
+        shown = found[:page_size]
+        return ExecutionPage(
+            executions=tuple(shown),
+            next_page_token=str(shown[-1].execution_id) if len(found) > page_size else "",
+        )
+
+    async def silent_commands(self, *, limit: int, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
+        """Claimed commands whose lease is over."""
+        self._check()
+        now = self._now()
+        silent = sorted(
+            (row.lease_until, execution_id, command_id)
+            for (execution_id, command_id), row in self.commands.items()
+            if row.lease_until is not None and row.lease_until < now
+        )
+        places = [place for place in silent if after is None or place > after]
+        return tuple(self._silent(*place) for place in places[:limit])
+
+    def _silent(self, lease_until: datetime, execution_id: int, command_id: str) -> SilentCommand:
+        row = self.commands[execution_id, command_id]
+        return SilentCommand(
+            execution_id=execution_id,
+            command_id=command_id,
+            tenant_id=row.execution.tenant_id,
+            organization_id=row.execution.organization_id,
+            step=row.command.step,
+            attempt=row.command.attempt,
+            worker_id=row.command.worker_id,
+            aggregate_version=row.command.aggregate_version,
+            lease_until=lease_until,
+            trace=row.command.trace,
+        )
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+
+def _is_of(scope: Scope, view: ExecutionView) -> bool:
+    return (view.tenant_id, view.organization_id) == (scope.tenant_id, scope.organization_id)

@@ -1,0 +1,105 @@
+from collections.abc import AsyncIterator, Iterator
+
+import asyncpg
+import pytest
+from noetl_adapters.postgres.migrate import migrate
+from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.projections import PostgresProjections
+from noetl_core.errors import InvalidInput, Unavailable
+from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
+from noetl_testkit.compliance.projections import SCOPE, ProjectionStoreCompliance, projected, running
+from noetl_testkit.histories import EXECUTION, History, initialized, two_steps
+
+AS_PROJECTOR = "?role=noetl_projector"
+"""Every test works with the grants that the service has."""
+
+
+@pytest.fixture(scope="module")
+def template(postgres_server: PostgresBackend) -> Iterator[TemplateDatabase]:
+    async def prepare(dsn: str) -> None:
+        await migrate(dsn, shard_count=64)
+
+    with template_database(postgres_server, prepare) as template:
+        yield template
+
+
+@pytest.fixture
+def dsn(postgres_server: PostgresBackend, template: TemplateDatabase) -> Iterator[str]:
+    with fresh_database(postgres_server, template) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+async def pool(dsn: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await open_pool(dsn + AS_PROJECTOR, min_size=1, max_size=3, application_name="test")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+def projections(pool: asyncpg.Pool) -> PostgresProjections:
+    return PostgresProjections(pool)
+
+
+class TestPostgresProjections(ProjectionStoreCompliance):
+    @pytest.fixture
+    def store(self, projections: PostgresProjections) -> PostgresProjections:
+        return projections
+
+
+async def test_a_row_that_the_database_cannot_hold_refuses_the_batch_and_leaves_nothing(
+    projections: PostgresProjections,
+) -> None:
+    good = projected(two_steps(History()))
+    bad = projected(History(EXECUTION + 1).add(initialized("zero \u0000")))
+
+    with pytest.raises(InvalidInput):
+        await projections.write([good, bad])
+
+    assert await projections.versions([EXECUTION, EXECUTION + 1]) == {}
+
+
+async def test_a_state_of_another_form_is_no_state_and_its_row_still_counts(
+    projections: PostgresProjections, dsn: str
+) -> None:
+    await projections.write([projected(two_steps(History()))])
+    admin = await asyncpg.connect(dsn)
+    await admin.execute("""UPDATE noetl.execution SET state = '{"format": 0}'""")
+    await admin.close()
+
+    (stored,) = (await projections.load([EXECUTION])).values()
+
+    assert (stored.state, stored.stream_version) == (None, 18)
+
+
+async def test_a_server_that_went_away_is_unavailable_and_not_a_defect(
+    projections: PostgresProjections, pool: asyncpg.Pool
+) -> None:
+    await pool.close()
+
+    with pytest.raises(Unavailable):
+        await projections.find_execution(SCOPE, EXECUTION)
+
+
+async def test_looking_for_silent_commands_reads_only_those(projections: PostgresProjections, dsn: str) -> None:
+    """Most commands are closed or alive; a table scan would grow with the history."""
+    await projections.write([projected(running(History(EXECUTION + number))[0]) for number in range(20)])
+    admin = await asyncpg.connect(dsn)
+    await admin.execute("ANALYZE noetl.command")
+    await admin.execute("SET enable_seqscan = off")
+    plan = await admin.fetch(
+        "EXPLAIN SELECT 1 FROM noetl.command WHERE lease_until < now() "
+        "ORDER BY lease_until, execution_id, command_id LIMIT 100"
+    )
+    await admin.close()
+
+    assert "command_lease_idx" in "\n".join(row[0] for row in plan)
+
+
+async def test_the_projector_s_role_reads_and_writes_nothing_else(pool: asyncpg.Pool) -> None:
+    for table in ("event", "stream", "outbox", "catalog", "execution_shard"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await pool.fetch(f"SELECT * FROM noetl.{table}")  # noqa: S608
+    for table in ("execution", "command", "projection_checkpoint"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await pool.execute(f"DELETE FROM noetl.{table}")  # noqa: S608
