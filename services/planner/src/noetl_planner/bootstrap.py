@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 
 import grpc
-from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.publisher import NatsPublisher
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
@@ -17,7 +17,7 @@ from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogC
 from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_subject
 from noetl_core.append import Fence
 from noetl_core.errors import NotOwner
-from noetl_servicekit.logging import get_logger
+from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
@@ -37,8 +37,6 @@ from noetl_planner.entrypoints.event_consumer import consume_events
 from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
 from noetl_planner.settings import Settings
 from noetl_planner.telemetry import PlannerMetrics
-
-logger = get_logger()
 
 ActorFactory = Callable[[int, int], Actor]
 
@@ -73,7 +71,7 @@ class Planner:
                 settings.nats_url,
                 name=group.settings.instance,
                 token=settings.nats_token or None,
-                report=_log_bus,
+                report=log_bus_report,
             )
         )
         log, leases = EventLogClient(channel), ShardClient(channel)
@@ -188,10 +186,6 @@ class Planner:
     async def _summary(self, request: Request) -> Response:
         shards = sorted(self._ownership.epochs()) if self._ownership else []
         return JSONResponse({"shards": shards, "quarantined": self.actors.quarantined()})
-
-
-def _log_bus(event: NatsEvent, detail: str) -> None:
-    logger.info(str(event), detail=detail)
 
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:

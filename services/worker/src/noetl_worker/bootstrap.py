@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.directory import DirectoryPayloadStore
@@ -13,7 +13,7 @@ from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient
 from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
 from noetl_core.ports.commands import Worker
-from noetl_servicekit.logging import get_logger
+from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tokens import Tokens
@@ -30,8 +30,6 @@ from noetl_worker.tools.noop import NoopTool
 from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.python_pool import PoolLimits, PythonPool
 from noetl_worker.tools.registry import ToolRegistry
-
-logger = get_logger()
 
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
@@ -77,7 +75,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     bus = await group.enter(
         NatsConnection(
-            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=_log_bus
+            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
         )
     )
     await bus.subscribe(CANCEL_SUBJECT, on_cancelled(slots))
@@ -97,7 +95,3 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     group.on_stop(lambda: slots.drain(seconds=group.settings.stop_seconds * 0.7))
     group.loop("work", lambda beat: pull_work(consumer, slots, beat=beat))
     group.ready(grpc=grpc, ops=ops)
-
-
-def _log_bus(event: NatsEvent, detail: str) -> None:
-    logger.info(str(event), detail=detail)

@@ -6,7 +6,7 @@ from typing import cast
 from noetl_worker.tools.python_protocol import LENGTH
 
 
-class ChannelClosed(Exception):  # noqa: N818 - a fact the process handle turns into the end of a call
+class ChannelClosed(Exception):
     """The child hung up, or said something that is not its protocol."""
 
 

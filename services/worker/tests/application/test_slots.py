@@ -1,0 +1,250 @@
+"""Slots: what runs is kept alive, delivered once, stopped when it no longer counts, and followed by what comes next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from noetl_core.canonical import JsonObject
+from noetl_core.errors import LeaseLost, NoetlError, Unavailable
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, GrantedCommand, Worker
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.until import until
+from noetl_worker.application.slots import Slots
+from noetl_worker.telemetry import WorkerMetrics
+
+ADA = Worker(worker_id="ada")
+OK: JsonObject = {"status": "ok", "reference": None, "parent_ref": None, "context": {}}
+
+
+def command(name: str, *, lease_seconds: float = 45.0, execution_id: int = 1) -> GrantedCommand:
+    return GrantedCommand(
+        key=CommandKey(execution_id=execution_id, command_id=name),
+        tenant_id="t",
+        organization_id="o",
+        catalog_id="1",
+        step=name,
+        activation=1,
+        attempt=1,
+        lease_seconds=lease_seconds,
+        idempotency_key=name,
+        issued_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+class Planner:
+    """A planner that grants what it knows, and can be made to fail."""
+
+    def __init__(self, *commands: GrantedCommand) -> None:
+        self.known = {command.key: command for command in commands}
+        self.completed: list[tuple[str, str]] = []
+        self.following: dict[str, GrantedCommand] = {}
+        self.lost: set[str] = set()
+        self.trouble: list[NoetlError] = []
+        self.wanted_next: list[bool] = []
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        return tuple(
+            ClaimOutcome(key=key, command=self.known.get(key), refusal="" if key in self.known else "command.held")
+            for key in keys
+        )
+
+    async def complete(
+        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+    ) -> Completion:
+        if self.trouble:
+            raise self.trouble.pop(0)
+        if key.command_id in self.lost:
+            raise LeaseLost(command_id=key.command_id, worker=worker.worker_id, holder="bob")
+        self.completed.append((key.command_id, result["status"]))
+        self.wanted_next.append(wants_next)
+        return Completion(stream_version=1, next=self.following.get(key.command_id))
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+        if self.trouble:
+            raise self.trouble.pop(0)
+        return tuple(key for key in keys if key.command_id in self.lost)
+
+    async def abandon(self, key: CommandKey, **options: Any) -> Abandonment:
+        raise AssertionError("workers do not abandon")
+
+
+async def at_once(command: GrantedCommand) -> JsonObject:
+    return OK
+
+
+def slots_of(
+    planner: Planner, run: Any = at_once, *, size: int = 2, clock: Callable[[], float] = lambda: 0.0
+) -> tuple[Slots, MetricSet]:
+    metrics = MetricSet()
+    return Slots(planner, run, worker=ADA, size=size, metrics=WorkerMetrics(metrics), clock=clock), metrics
+
+
+async def test_a_granted_command_is_run_and_delivered_and_its_slot_is_free_again() -> None:
+    planner = Planner(command("a"))
+    slots, _ = slots_of(planner)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: planner.completed == [("a", "ok")])
+    await until(lambda: slots.free == 2)
+
+
+async def test_the_slot_goes_on_with_what_the_completion_hands_back() -> None:
+    planner = Planner(command("a"))
+    planner.following = {"a": command("b"), "b": command("c")}
+    slots, _ = slots_of(planner, size=1)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: [name for name, _ in planner.completed] == ["a", "b", "c"])
+
+
+async def test_a_refused_claim_starts_nothing_and_is_counted_by_reason() -> None:
+    planner = Planner()
+    slots, metrics = slots_of(planner)
+
+    await slots.claim([command("a").key])
+
+    assert slots.free == 2
+    assert metrics.value("noetl_worker_claims_refused_total", reason="command.held") == 1
+
+
+async def test_a_full_worker_waits_for_a_free_slot() -> None:
+    go = asyncio.Event()
+
+    async def held(command: GrantedCommand) -> JsonObject:
+        await go.wait()
+        return OK
+
+    planner = Planner(command("a"))
+    slots, _ = slots_of(planner, held, size=1)
+    await slots.claim([command("a").key])
+    waiting = asyncio.create_task(slots.wait_for_free())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    go.set()
+
+    assert await waiting == 1
+
+
+async def test_a_result_is_delivered_again_until_the_planner_answers() -> None:
+    planner = Planner(command("a"))
+    planner.trouble = [Unavailable("away"), Unavailable("away")]
+    slots, _ = slots_of(planner)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: planner.completed == [("a", "ok")])
+
+
+async def test_a_result_whose_lease_is_lost_is_discarded() -> None:
+    planner = Planner(command("a"))
+    planner.lost = {"a"}
+    slots, metrics = slots_of(planner)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: metrics.value("noetl_worker_results_discarded_total") == 1)
+    assert planner.completed == []
+
+
+class Stuck:
+    """A call that never ends by itself, and tells when it was stopped."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def __call__(self, command: GrantedCommand) -> JsonObject:
+        self.started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+        return OK
+
+
+async def test_a_heartbeat_that_says_lost_stops_the_call() -> None:
+    planner, stuck = Planner(command("a")), Stuck()
+    slots, _ = slots_of(planner, stuck)
+    await slots.claim([command("a").key])
+    await stuck.started.wait()
+    planner.lost = {"a"}
+
+    await slots.heartbeat()
+
+    await asyncio.wait_for(stuck.stopped.wait(), 5)
+    assert planner.completed == []
+
+
+async def test_a_worker_that_cannot_renew_stops_before_the_lease_can_have_ended() -> None:
+    now = [0.0]
+    planner, stuck = Planner(command("a", lease_seconds=10.0)), Stuck()
+    slots, _ = slots_of(planner, stuck, clock=lambda: now[0])
+    await slots.claim([command("a").key])
+    await stuck.started.wait()
+
+    now[0] = 8.0
+    planner.trouble = [Unavailable("away")]
+    await slots.heartbeat()
+    assert not stuck.stopped.is_set()
+    now[0] = 9.5
+    planner.trouble = [Unavailable("away")]
+    await slots.heartbeat()
+
+    await asyncio.wait_for(stuck.stopped.wait(), 5)
+
+
+async def test_a_cancelled_execution_stops_only_its_own_calls() -> None:
+    first, second = Stuck(), Stuck()
+    planner = Planner(command("a"), command("b", execution_id=2))
+
+    async def run(granted: GrantedCommand) -> JsonObject:
+        return await (first if granted.step == "a" else second)(granted)
+
+    slots, _ = slots_of(planner, run)
+    await slots.claim([command("a").key, command("b", execution_id=2).key])
+    await asyncio.gather(first.started.wait(), second.started.wait())
+
+    slots.cancel_execution(1)
+
+    await asyncio.wait_for(first.stopped.wait(), 5)
+    assert not second.stopped.is_set()
+    await slots.drain(seconds=0)
+
+
+async def test_trouble_of_the_worker_itself_is_an_error_result_and_not_silence() -> None:
+    async def broken(command: GrantedCommand) -> JsonObject:
+        raise RuntimeError("a defect")
+
+    planner = Planner(command("a"))
+    slots, _ = slots_of(planner, broken)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: planner.completed == [("a", "error")])
+
+
+async def test_draining_takes_nothing_new_and_lets_what_runs_finish() -> None:
+    go = asyncio.Event()
+
+    async def held(command: GrantedCommand) -> JsonObject:
+        await go.wait()
+        return OK
+
+    planner = Planner(command("a"))
+    slots, _ = slots_of(planner, held)
+    await slots.claim([command("a").key])
+    draining = asyncio.create_task(slots.drain(seconds=30))
+    await asyncio.sleep(0)
+    assert slots.free == 0
+
+    go.set()
+    await draining
+
+    assert planner.completed == [("a", "ok")]
+    assert planner.wanted_next == [False]
