@@ -22,7 +22,7 @@ STACK = "noetl_cli.dev.stack:components"
 @click.option(
     "--home",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Data directory of the stack [default: ${HOME_VARIABLE}, else .noetl].",
+    help=f"Data directory of the stack [default: ${HOME_VARIABLE}, else the nearest .noetl].",
 )
 @click.pass_context
 def dev(context: click.Context, home: Path | None) -> None:

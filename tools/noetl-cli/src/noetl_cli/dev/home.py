@@ -19,9 +19,13 @@ class StackHome:
 
     @classmethod
     def locate(cls, env: Mapping[str, str], *, working_directory: Path) -> "StackHome":
-        """`NOETL_HOME`, else `.noetl` where we stand."""
+        """`NOETL_HOME`, else the nearest `.noetl` on the way up in which a stack was started, else `.noetl` here."""
         chosen = env.get(HOME_VARIABLE)
-        return cls(root=(working_directory / (chosen or ".noetl")).resolve())
+        if chosen:
+            return cls(root=(working_directory / chosen).resolve())
+        here = working_directory.resolve()
+        homes = [cls(root=directory / ".noetl") for directory in (here, *here.parents)]
+        return next((home for home in homes if home.state_file.exists()), homes[0])
 
     @property
     def state_file(self) -> Path:

@@ -88,9 +88,14 @@ class NatsNode:
     def _config_file(self) -> Path:
         return self.directory / "nats.conf"
 
+    @property
+    def token_file(self) -> Path:
+        """Where clients that are configured by files find the token."""
+        return self.directory / "nats.token"
+
     @cached_property
     def _token(self) -> str:
-        return read_or_create_secret(self.directory / "nats.token")
+        return read_or_create_secret(self.token_file)
 
 
 class EmbeddedNats(LocalServer):

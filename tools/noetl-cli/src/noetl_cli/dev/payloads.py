@@ -1,0 +1,23 @@
+"""Reads payloads of the stack on this machine, straight from its payload directory."""
+
+from collections.abc import Mapping
+
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_core.canonical import JsonValue, decode
+from noetl_core.errors import InvalidInput
+from noetl_core.payloads import PayloadRef
+
+_FIELDS = ("uri", "sha256", "media_type", "bytes")
+"""What the reference of a result says about the payload; it has more to say about the result."""
+
+
+async def read_json(payload_url: str, reference: object) -> JsonValue:
+    """The value that the reference of a result names; null when there is none."""
+    if reference is None:
+        return None
+    if not isinstance(reference, Mapping) or not reference.keys() >= set(_FIELDS):
+        raise InvalidInput(f"a reference has at least {', '.join(_FIELDS)}")
+    ref = PayloadRef(**{name: reference[name] for name in _FIELDS})
+    if not ref.media_type.startswith("application/json"):
+        raise InvalidInput(f"a payload of {ref.media_type} cannot be shown as JSON")
+    return decode(await DirectoryPayloadStore.from_url(payload_url).get(ref))

@@ -1,0 +1,1 @@
+"""Following an execution while it runs."""

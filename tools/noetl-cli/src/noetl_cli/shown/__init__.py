@@ -1,0 +1,1 @@
+"""What NoETL answers, as lines for people and as documents for programs."""
