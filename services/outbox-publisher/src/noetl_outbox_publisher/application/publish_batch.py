@@ -1,0 +1,120 @@
+"""Publish the next rows of the outbox: send in order, wait for the acknowledgements, delete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from noetl_contracts.subjects import TRACEPARENT
+from noetl_core.errors import Unavailable
+from noetl_core.ports.bus import Publisher, PublishFailed
+from noetl_core.ports.outbox import Outbox, OutboxRow
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.tracing import span
+from opentelemetry.trace import SpanKind
+
+from noetl_outbox_publisher.telemetry import PublisherMetrics
+
+logger = get_logger()
+
+SAMPLES_PER_BATCH = 20
+"""How many rows of a batch are timed; each of a thousand would cost more than it tells."""
+
+
+class PublishBatch:
+    """One batch at a time: the next is taken when the last is settled, so nothing overtakes anything."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        publisher: Publisher,
+        metrics: PublisherMetrics,
+        *,
+        batch_rows: int,
+        publish_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._outbox = outbox
+        self._publisher = publisher
+        self._metrics = metrics
+        self._batch_rows = batch_rows
+        self._publish_seconds = publish_seconds
+        self._clock = clock
+
+    async def __call__(self, shards: Collection[int], *, lease_ends_at: float) -> bool:
+        """Publish what is first in these shards; returns whether there may be more."""
+        rows = await self._outbox.take(shards, limit=self._batch_rows)
+        if not rows:
+            return False
+        taken_at = self._clock()
+        if taken_at + self._publish_seconds > lease_ends_at:
+            raise Unavailable("taking rows took so long that the lease may end while they are published")
+        with _spans(rows):
+            await self._publish(rows, taken_at)
+        return len(rows) == self._batch_rows
+
+    async def _publish(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
+        try:
+            await self._publisher.publish_batch([row.message for row in rows])
+        except PublishFailed as failure:
+            self._metrics.publish_errors.inc()
+            acknowledged = [row for row in rows if row.message.message_id in failure.acknowledged]
+            refused = [row for row in rows if row.message.message_id in failure.refused]
+            await self._settle(acknowledged, taken_at)
+            await self._drop(refused, failure.refused)
+            if len(acknowledged) + len(refused) < len(rows):
+                raise
+        else:
+            await self._settle(rows, taken_at)
+
+    async def _settle(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
+        """Deleted after the acknowledgement, never before: a crash in between publishes again, which is harmless."""
+        if not rows:
+            return
+        elapsed = self._clock() - taken_at
+        await self._outbox.delete([row.outbox_id for row in rows])
+        self._metrics.published.inc(len(rows))
+        self._metrics.batch_rows.observe(len(rows))
+        for row in rows[:: 1 + len(rows) // SAMPLES_PER_BATCH]:
+            self._metrics.commit_to_ack_seconds.observe(row.age_seconds + elapsed)
+
+    async def _drop(self, rows: Sequence[OutboxRow], reasons: Mapping[str, str]) -> None:
+        """What can never be published would stop its shard for ever; the log still has the event itself."""
+        if not rows:
+            return
+        for row in rows:
+            logger.error(
+                "outbox.refused",
+                message_id=row.message.message_id,
+                subject=row.message.subject,
+                execution_id=str(row.execution_id),
+                reason=reasons[row.message.message_id],
+            )
+        await self._outbox.delete([row.outbox_id for row in rows])
+        self._metrics.refused.inc(len(rows))
+
+
+@contextmanager
+def _spans(rows: Sequence[OutboxRow]) -> Iterator[None]:
+    """A span in the trace of each execution that has rows in the batch."""
+    by_execution: dict[int, list[OutboxRow]] = {}
+    for row in rows:
+        if TRACEPARENT in row.message.headers:
+            by_execution.setdefault(row.execution_id, []).append(row)
+    with ExitStack() as stack:
+        for execution_id, own in by_execution.items():
+            stack.enter_context(
+                span(
+                    "outbox.publish",
+                    parent=own[0].message.headers[TRACEPARENT],
+                    kind=SpanKind.PRODUCER,
+                    attributes={
+                        "messaging.system": "nats",
+                        "messaging.batch.message_count": len(own),
+                        "noetl.execution_id": str(execution_id),
+                        "noetl.shard": own[0].shard,
+                    },
+                )
+            )
+        yield

@@ -1,0 +1,1 @@
+"""What makes a publisher work: commits that wake it, and the command line."""

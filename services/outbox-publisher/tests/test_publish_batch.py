@@ -1,0 +1,159 @@
+from collections.abc import Iterator
+
+import pytest
+from noetl_contracts.subjects import TRACEPARENT
+from noetl_core.errors import Unavailable
+from noetl_core.ports.bus import Message, PublishFailed
+from noetl_outbox_publisher.application.publish_batch import PublishBatch
+from noetl_outbox_publisher.telemetry import PublisherMetrics
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.tracing import start_tracing
+from noetl_testkit.memory.bus import InMemoryBus
+from noetl_testkit.memory.outbox import InMemoryOutbox
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from structlog.testing import capture_logs
+
+ALL = frozenset(range(4))
+NEVER = float("inf")
+
+
+def message(number: int, *, subject: str = "noetl.events.t.o.1.0", trace: str = "") -> Message:
+    return Message(
+        subject=subject,
+        message_id=str(number),
+        body=str(number).encode(),
+        headers={TRACEPARENT: trace} if trace else {},
+    )
+
+
+def traceparent(execution_id: int) -> str:
+    return f"00-{execution_id:032x}-{1:016x}-01"
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.outbox = InMemoryOutbox(clock=lambda: self.now)
+        self.bus = InMemoryBus()
+        self.metrics = MetricSet()
+        self.publish = PublishBatch(
+            self.outbox,
+            self.bus,
+            PublisherMetrics(self.metrics),
+            batch_rows=3,
+            publish_seconds=2.0,
+            clock=lambda: self.now,
+        )
+
+    @property
+    def published(self) -> list[str]:
+        return [message.message_id for message in self.bus.published]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    tracing = start_tracing(service="outbox-publisher", instance="test", exporters=[exporter])
+    yield exporter
+    tracing.close()
+
+
+async def test_rows_are_published_in_order_and_deleted(world: World) -> None:
+    world.outbox.write(*map(message, range(5)))
+
+    more = [await world.publish(ALL, lease_ends_at=NEVER) for _ in range(3)]
+
+    assert world.published == ["0", "1", "2", "3", "4"]
+    assert world.outbox.rows == {}
+    assert more == [True, False, False]
+    assert world.metrics.value("noetl_outbox_published_total") == 5
+    assert world.metrics.value("noetl_outbox_batch_rows_count") == 2
+
+
+async def test_only_shards_that_are_held_are_published(world: World) -> None:
+    world.outbox.write(message(1), shard=0)
+    world.outbox.write(message(2), shard=1)
+
+    await world.publish({1}, lease_ends_at=NEVER)
+
+    assert world.published == ["2"]
+
+
+async def test_what_a_lost_bus_did_not_acknowledge_is_kept_and_published_in_order_later(world: World) -> None:
+    world.outbox.write(*map(message, range(3)))
+    world.bus.refuse_after = 1
+
+    with pytest.raises(PublishFailed):
+        await world.publish(ALL, lease_ends_at=NEVER)
+    assert [row.message.message_id for row in world.outbox.rows.values()] == ["1", "2"]
+    assert world.metrics.value("noetl_outbox_publish_errors_total") == 1
+
+    world.bus.away = False
+    await world.publish(ALL, lease_ends_at=NEVER)
+    assert world.published == ["0", "1", "2"]
+
+
+async def test_rows_that_could_not_be_deleted_are_published_again_as_the_same_messages(world: World) -> None:
+    world.outbox.write(*map(message, range(2)))
+    rows = dict(world.outbox.rows)
+    await world.publish(ALL, lease_ends_at=NEVER)
+    world.outbox.rows = rows  # as if the process had died between acknowledgement and delete
+
+    await world.publish(ALL, lease_ends_at=NEVER)
+
+    assert world.published == ["0", "1"]
+    assert world.outbox.rows == {}
+
+
+async def test_a_message_that_can_never_be_published_is_dropped_loudly_and_stops_no_other(world: World) -> None:
+    world.bus.unpublishable.add("nowhere")
+    world.outbox.write(message(1), message(2, subject="nowhere"), message(3))
+
+    with capture_logs() as lines:
+        await world.publish(ALL, lease_ends_at=NEVER)
+
+    assert world.published == ["1", "3"]
+    assert world.outbox.rows == {}
+    assert world.metrics.value("noetl_outbox_refused_total") == 1
+    assert [(line["event"], line["message_id"]) for line in lines] == [("outbox.refused", "2")]
+
+
+async def test_nothing_is_published_when_the_lease_may_end_before_the_batch(world: World) -> None:
+    world.outbox.write(message(1))
+
+    with pytest.raises(Unavailable):
+        await world.publish(ALL, lease_ends_at=1.9)
+
+    assert world.published == []
+    assert len(world.outbox.rows) == 1
+
+
+async def test_the_time_from_commit_to_acknowledgement_is_measured(world: World) -> None:
+    world.outbox.write(message(1))
+    world.now = 0.5
+
+    await world.publish(ALL, lease_ends_at=NEVER)
+
+    assert world.metrics.value("noetl_outbox_commit_to_ack_seconds_sum") == 0.5
+
+
+async def test_each_execution_sees_the_publishing_of_its_rows_in_its_own_trace(
+    world: World, spans: InMemorySpanExporter
+) -> None:
+    world.outbox.write(message(1, trace=traceparent(7)), message(2, trace=traceparent(7)), execution_id=7)
+    world.outbox.write(message(3, trace=traceparent(8)), execution_id=8)
+    world.outbox.write(message(4), execution_id=9)
+
+    while await world.publish(ALL, lease_ends_at=NEVER):
+        pass
+
+    finished = {span.attributes["noetl.execution_id"]: span for span in spans.get_finished_spans() if span.attributes}
+    assert {span.name for span in finished.values()} == {"outbox.publish"}
+    assert {name: span.context.trace_id for name, span in finished.items() if span.context} == {"7": 7, "8": 8}
+    assert finished["7"].attributes is not None
+    assert finished["7"].attributes["messaging.batch.message_count"] == 2
