@@ -1,0 +1,114 @@
+"""What templates look into without having all of it: results of steps, outcomes, parts that events carry."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+Key = str | int
+
+
+class NotInView(Exception):
+    """The value exists or may exist, and is not part of what can be seen here."""
+
+
+class View(ABC):
+    """Something that is looked into key by key; it is asked for the whole only when the whole is used."""
+
+    @abstractmethod
+    def lookup(self, key: Key) -> object:
+        """The value below a key, or `KeyError` if it is known that there is none."""
+
+    @abstractmethod
+    def whole(self) -> object:
+        """The value itself."""
+
+
+def look_into(value: object, key: Key) -> object:
+    """The value below a key of a map, list or view, or `KeyError`."""
+    if isinstance(value, View):
+        return value.lookup(key)
+    if isinstance(value, Mapping):
+        # Keys of JSON maps are text; `codes[404]` means the entry that is written so.
+        return value[key if isinstance(key, str) else str(key)]
+    if isinstance(value, list | tuple):
+        index = _index(key)
+        if index is not None and -len(value) <= index < len(value):
+            return value[index]
+    raise KeyError(key)
+
+
+def whole_of(value: object) -> object:
+    """The value behind a view, and any other value as it is."""
+    while isinstance(value, View):
+        value = value.whole()
+    return value
+
+
+class StepView(View):
+    """A step's result under the step's name: `.data` or `.result` of a result that lacks it is the result itself."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def lookup(self, key: Key) -> object:
+        try:
+            return look_into(self._result, key)
+        except KeyError:
+            if key in {"data", "result"}:
+                return self._result
+            raise
+
+    def whole(self) -> object:
+        return whole_of(self._result)
+
+
+class DataView(View):
+    """A result as `output.data` and `result` show it to arcs: what is below its `data`, then the rest."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def lookup(self, key: Key) -> object:
+        try:
+            return look_into(look_into(self._result, "data"), key)
+        except KeyError:
+            return look_into(self._result, key)
+
+    def whole(self) -> object:
+        try:
+            return whole_of(look_into(self._result, "data"))
+        except KeyError:
+            return whole_of(self._result)
+
+
+class OutputView(View):
+    """The completed call as arcs see it: its envelope, and in the result what the envelope lacks."""
+
+    def __init__(self, *, envelope: Mapping[str, object], result: object) -> None:
+        self._envelope = envelope
+        self._result = result
+        self._data = DataView(result)
+
+    def lookup(self, key: Key) -> object:
+        if key == "data":
+            return self._data
+        if isinstance(key, str) and key in ENVELOPE_KEYS:
+            return self._envelope[key]
+        try:
+            return look_into(self._result, key)
+        except KeyError:
+            return self._data.lookup(key)
+
+    def whole(self) -> object:
+        return {**self._envelope, "data": self._data.whole()}
+
+
+ENVELOPE_KEYS = frozenset({"status", "error", "http", "pg", "py", "meta", "ref"})
+"""What `output` has of its own besides `data`; any other key is one of the result."""
+
+
+def _index(key: Key) -> int | None:
+    if isinstance(key, int):
+        return key
+    return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else None
