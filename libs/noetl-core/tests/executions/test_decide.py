@@ -254,6 +254,20 @@ workflow:
     assert run.state.execution.error["code"] == "template.error"
 
 
+def test_now_in_a_condition_is_the_time_of_the_event_and_error_is_undefined_on_success() -> None:
+    run = Run.of(
+        """
+workflow:
+- step: a
+  tool: {kind: noop}
+  next: {arcs: [{step: b, when: "{{ now() < '2026-01-01T00:01' and error is not defined }}"}]}
+- {step: b, tool: {kind: noop}}
+"""
+    ).to_the_end()
+
+    assert run.entered() == ["a", "b"]
+
+
 def test_no_match_fails_only_where_the_playbook_says_so() -> None:
     quiet = """
 workflow:

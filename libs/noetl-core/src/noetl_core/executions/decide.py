@@ -28,6 +28,7 @@ from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
 from noetl_core.playbook.graph import Graph, is_error_arc
 from noetl_core.playbook.model import Arc, ArcMode, FailureMode, Next
 from noetl_core.recorded import Recorded
+from noetl_core.timestamps import format_time
 
 MAX_ACTIVATIONS = 100_000
 
@@ -56,20 +57,25 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
         case CommandCompleted() | CommandFailed():
             command = state.commands[content.command_id]
             step = state.execution.steps[command.step]
-            return _route(state.execution, plan, command, step.result or {})
+            return _route(state.execution, plan, command, step.result or {}, now=_now(recorded))
         case CommandAbandoned():
-            return _after_silence(state, state.commands[content.command_id], plan)
+            return _after_silence(state, state.commands[content.command_id], plan, now=_now(recorded))
         case _:
             return ()
 
 
+def _now(cause: Recorded) -> str:
+    """§6.6: `now()` in a control expression is the time of the event that is decided on."""
+    return format_time(cause.envelope.event_time)
+
+
 def _route(
-    execution: Execution, plan: Plan, command: Command, result: Mapping[str, Any], *facts: Event
+    execution: Execution, plan: Plan, command: Command, result: Mapping[str, Any], *facts: Event, now: str
 ) -> tuple[Event, ...]:
     router = _Router(execution, plan)
     for fact in facts:
         router.add(fact)
-    exited = leave(execution, plan, step=command.step, activation=command.activation, result=result)
+    exited = leave(execution, plan, step=command.step, activation=command.activation, result=result, now=now)
     router.leave(exited)
     failing_fast = plan.playbook.steps[command.step].failure_mode is FailureMode.FAIL_FAST
     if not exited.handled and failing_fast:
@@ -79,7 +85,7 @@ def _route(
     return router.facts
 
 
-def _after_silence(state: State, command: Command, plan: Plan) -> tuple[Event, ...]:
+def _after_silence(state: State, command: Command, plan: Plan, *, now: str) -> tuple[Event, ...]:
     """Another attempt while there are any left; then the step fails, and its error arcs may still handle that."""
     if command.attempt < plan.max_attempts:
         following = _issue(
@@ -99,10 +105,12 @@ def _after_silence(state: State, command: Command, plan: Plan) -> tuple[Event, .
     }
     result = {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
     failed = CallFailed(command_id=command.command_id, step=command.step, result=result)
-    return _route(state.execution, plan, command, result, failed)
+    return _route(state.execution, plan, command, result, failed, now=now)
 
 
-def leave(execution: Execution, plan: Plan, *, step: str, activation: int, result: Mapping[str, Any]) -> StepExited:
+def leave(
+    execution: Execution, plan: Plan, *, step: str, activation: int, result: Mapping[str, Any], now: str
+) -> StepExited:
     """Which arcs fire after an activation; a control expression that fails is a failure of this step, never false."""
     names = arc_names(execution, plan, step=step, result=result)
     following = plan.playbook.steps[step].next
@@ -112,7 +120,7 @@ def leave(execution: Execution, plan: Plan, *, step: str, activation: int, resul
         error = {"step": step, **((result.get("context") or {}).get("error") or {})}
     else:
         try:
-            fired = _fire(following.arcs, following.mode, names)
+            fired = _fire(following.arcs, following.mode, names, now)
         except TemplateFailed as exc:
             error = {"step": step, "kind": "transform", "code": exc.code, "message": exc.message}
         else:
@@ -120,25 +128,27 @@ def leave(execution: Execution, plan: Plan, *, step: str, activation: int, resul
                 return StepExited(step=step, activation=activation, status="ok", fired=fired)
             error = {"step": step, "kind": "unknown", "code": "next.no_match", "message": "no arc matched"}
     failed = {**names, "error": error, **outcome_names(plan, step=step, result=result, error=error)}
-    fired = _fire_error_arcs(following, failed, shadowed={*plan.playbook.steps, *plan.workload})
+    fired = _fire_error_arcs(following, failed, now, shadowed={*plan.playbook.steps, *plan.workload})
     return StepExited(step=step, activation=activation, status="error", fired=fired, error=error, handled=bool(fired))
 
 
-def _fire(arcs: Sequence[Arc], mode: ArcMode, names: Mapping[str, object]) -> tuple[str, ...]:
+def _fire(arcs: Sequence[Arc], mode: ArcMode, names: Mapping[str, object], now: str) -> tuple[str, ...]:
     fired: list[str] = []
     for arc in arcs:
-        if evaluate_condition(arc.when, names):
+        if evaluate_condition(arc.when, names, now=now):
             fired.append(arc.step)
             if mode is ArcMode.EXCLUSIVE:
                 break
     return tuple(dict.fromkeys(fired))
 
 
-def _fire_error_arcs(following: Next, names: Mapping[str, object], *, shadowed: Collection[str]) -> tuple[str, ...]:
+def _fire_error_arcs(
+    following: Next, names: Mapping[str, object], now: str, *, shadowed: Collection[str]
+) -> tuple[str, ...]:
     """Only arcs that speak of errors are tried; one that cannot be evaluated handles nothing."""
     arcs = [arc for arc in following.arcs if is_error_arc(arc, shadowed=shadowed)]
     try:
-        return _fire(arcs, following.mode, names)
+        return _fire(arcs, following.mode, names, now)
     except TemplateFailed:
         return ()
 

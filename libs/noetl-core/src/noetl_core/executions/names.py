@@ -16,7 +16,7 @@ def arc_names(execution: Execution, plan: Plan, *, step: str, result: Mapping[st
     context = result.get("context") or {}
     error = context.get("error")
     return {
-        "error": error,
+        **({"error": error} if error else {}),
         "result": DataView(known_result(plan, step, result)),
         **plan.workload,
         **_step_views(execution, plan),
@@ -29,16 +29,9 @@ def outcome_names(
     plan: Plan, *, step: str, result: Mapping[str, Any], error: Mapping[str, Any] | None
 ) -> dict[str, object]:
     """The completed call; a failure of routing itself replaces the call's own outcome."""
-    status = "error" if error else "ok"
-    envelope: dict[str, object] = {
-        "status": status,
-        "error": error,
-        "ref": result.get("reference"),
-        "http": None,
-        "pg": None,
-        "py": None,
-        "meta": {},
-    }
+    envelope: dict[str, object] = {"status": "error" if error else "ok", "ref": result.get("reference"), "meta": {}}
+    if error:  # §4.1: on success there is none, so that `error is defined` tells
+        envelope["error"] = error
     return {
         "output": OutputView(envelope=envelope, result=known_result(plan, step, result)),
         "event": {"name": "call.error" if error else "call.done", "step": step},
