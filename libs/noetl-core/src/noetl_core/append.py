@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -258,18 +258,6 @@ def _indexed_texts(draft: Draft) -> tuple[str, ...]:
 
 def _refuse_zero_characters(draft: Draft) -> None:
     """The database's texts cannot hold them; the bytes of an event can."""
-    for text in (*_indexed_texts(draft), draft.node_name, *_texts_in(draft.result)):
+    for text in (*_indexed_texts(draft), draft.node_name):
         if "\0" in text:
-            raise InvalidInput(f"{draft.event_type}: keys, names, ids and results cannot hold the character U+0000")
-
-
-def _texts_in(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, child in value.items():
-            yield str(key)
-            yield from _texts_in(child)
-    elif isinstance(value, (list, tuple)):
-        for child in value:
-            yield from _texts_in(child)
+            raise InvalidInput(f"{draft.event_type}: keys, names and ids cannot hold the character U+0000")

@@ -3,6 +3,7 @@
 NoetlError
 ├── InvalidInput            the request is wrong as it stands           INVALID_ARGUMENT    400/422
 │   ├── PlaybookInvalid
+│   ├── InvalidPayload
 │   ├── NotCanonical
 │   └── LocatorInvalid
 ├── NotAuthenticated        no token, or one nobody issued              UNAUTHENTICATED     401
@@ -71,6 +72,12 @@ class PlaybookInvalid(InvalidInput):
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
         super().__init__(f"{first.message}{where}{more}")
         self.problems = tuple(problems)
+
+
+class InvalidPayload(InvalidInput):
+    """The variables given to an execution are too large, or not JSON."""
+
+    code = "execution.invalid_payload"
 
 
 class NotCanonical(InvalidInput):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from noetl_contracts.messages import event_headers
@@ -39,7 +39,7 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
                 draft.command_id or None,
                 _text(meta.get("loop_id")),
                 _text(meta.get("epoch_id")),
-                encode(dict(draft.result)).decode() if draft.result is not None else None,
+                result_extract(draft.result) if draft.result is not None else None,
                 stored.prev_checksum,
                 stored.checksum,
                 stored.body,
@@ -104,6 +104,22 @@ def created_columns(numbered: Numbered) -> tuple[list[Any], ...]:
         [head.parent_execution_id for head in heads],
         [start.start_key or None for _, start in numbered.created],
     )
+
+
+def result_extract(result: Mapping[str, Any]) -> str:
+    """A result as the text of a jsonb column, which has no U+0000: there it shows the replacement character."""
+    text = encode(dict(result)).decode()
+    return encode(_without_zeros(result)).decode() if "\\u0000" in text else text
+
+
+def _without_zeros(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    if isinstance(value, Mapping):
+        return {_without_zeros(key): _without_zeros(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_zeros(child) for child in value]
+    return value
 
 
 def _text(value: object) -> str | None:

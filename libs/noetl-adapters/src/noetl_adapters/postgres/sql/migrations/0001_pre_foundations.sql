@@ -60,7 +60,7 @@ CREATE TABLE noetl.event (
         result IS NULL OR (
             jsonb_typeof(result) = 'object'
             AND result - ARRAY['status', 'reference', 'parent_ref', 'context'] = '{}'::jsonb
-            AND result ->> 'status' IN ('ok', 'error', 'skipped', 'break', 'retry')
+            AND coalesce(result ->> 'status', '') IN ('ok', 'error', 'skipped', 'break', 'retry')
             AND coalesce(jsonb_typeof(result -> 'reference'), 'null') IN ('object', 'null')
             AND coalesce(jsonb_typeof(result -> 'parent_ref'), 'null') IN ('object', 'null')
             AND coalesce(jsonb_typeof(result -> 'context'), 'null') IN ('object', 'null')
@@ -230,7 +230,8 @@ BEGIN
     IF to_regclass(format('noetl.%I', partition_name)) IS NOT NULL THEN
         RETURN false;
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtext('noetl.ensure_event_partition'));
+    -- Held by one replica at a time; readers and writers of the log do not mind it.
+    LOCK TABLE noetl.event IN SHARE UPDATE EXCLUSIVE MODE;
     IF to_regclass(format('noetl.%I', partition_name)) IS NOT NULL THEN
         RETURN false;
     END IF;

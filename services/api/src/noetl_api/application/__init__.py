@@ -1,0 +1,1 @@
+"""What api does: appends, reads, the catalog and executions, apart from how it is asked."""

@@ -1,0 +1,86 @@
+"""Wakes whoever follows an execution as soon as a commit has moved it, in this replica or in another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from noetl_core.errors import Unavailable
+
+_UNKNOWN: Final = 2**63
+
+
+class Watcher:
+    """One follower of one execution; it remembers what it heard of while it was not waiting."""
+
+    def __init__(self) -> None:
+        self._heard_of = 0
+        self._closed = False
+        self._news = asyncio.Event()
+
+    def hear(self, version: int) -> None:
+        self._heard_of = max(self._heard_of, version)
+        self._news.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._news.set()
+
+    async def wait_beyond(self, version: int, *, seconds: float) -> None:
+        """Return when the stream is known, or may be, beyond a version, and after some seconds at the latest."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._heard_of <= version and not self._closed:
+                    self._news.clear()
+                    await self._news.wait()
+        if self._closed:
+            raise Unavailable("this replica is stopping; follow the execution at another one")
+        if self._heard_of == _UNKNOWN:  # good for one look only
+            self._heard_of = 0
+
+
+class CommitSignal:
+    """Tells followers what moved; it knows nothing of executions that nobody follows."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[int, set[Watcher]] = {}
+        self._closed = False
+
+    @property
+    def watcher_count(self) -> int:
+        return sum(len(watchers) for watchers in self._watchers.values())
+
+    @contextmanager
+    def watching(self, execution_id: int) -> Iterator[Watcher]:
+        """Hear of every move from here on; begin before the first read, so that none falls in between."""
+        watcher = Watcher()
+        if self._closed:
+            watcher.close()
+        self._watchers.setdefault(execution_id, set()).add(watcher)
+        try:
+            yield watcher
+        finally:
+            others = self._watchers[execution_id]
+            others.discard(watcher)
+            if not others:
+                del self._watchers[execution_id]
+
+    def moved(self, execution_id: int, version: int) -> None:
+        """A commit has moved the stream to a version."""
+        for watcher in self._watchers.get(execution_id, ()):
+            watcher.hear(version)
+
+    def anything_moved(self) -> None:
+        """News may have been missed: everybody looks for himself."""
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.hear(_UNKNOWN)
+
+    def close(self) -> None:
+        """Send every follower away, since this replica stops."""
+        self._closed = True
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.close()

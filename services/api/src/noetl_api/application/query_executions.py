@@ -1,0 +1,144 @@
+"""Shows executions from their projection, and from the log where the projection has not caught up."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Final
+
+from noetl_core.canonical import encode
+from noetl_core.errors import Corrupt, DeadlinePassed, InvalidInput, NotFound, Unavailable
+from noetl_core.executions.state import ExecutionStatus
+from noetl_core.fold import State, empty, fold, prune
+from noetl_core.ports.event_log import EventLog, Scope
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, Projections
+from noetl_core.recorded import record
+from noetl_core.state_json import decode_state, state_object
+from noetl_servicekit.callers import Caller
+
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.page_sizes import page_size
+from noetl_api.application.scopes import acting_scope, visible_scope
+from noetl_api.telemetry import ApiMetrics
+
+DEFAULT_PAGE: Final = 50
+MAX_PAGE: Final = 1000
+FOLD_PAGE: Final = 1000
+MAX_FOLDED_EVENTS: Final = 20_000
+"""More than this is the projector's work: the answer would come too late, and everybody would wait for it."""
+
+MAX_WAIT_SECONDS: Final = 5.0
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+class QueryExecutions:
+    """A client that has just started an execution sees it, and nothing that it saw ever goes back."""
+
+    def __init__(self, *, projections: Projections, log: EventLog, signal: CommitSignal, metrics: ApiMetrics) -> None:
+        self._projections = projections
+        self._log = log
+        self._signal = signal
+        self._metrics = metrics
+
+    async def get(
+        self, caller: Caller, scope: Scope | None, execution_id: int, *, min_version: int = 0
+    ) -> ExecutionView:
+        """One execution as of its head, or of `min_version` if that is later."""
+        visible = visible_scope(caller, scope)
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
+        with self._signal.watching(execution_id) as watcher:
+            while True:
+                view = await self._current(visible, execution_id)
+                if view.stream_version >= min_version:
+                    return view
+                seconds = deadline - time.monotonic()
+                if seconds <= 0:
+                    raise DeadlinePassed(
+                        f"execution {execution_id} is at version {view.stream_version}, not yet at {min_version}"
+                    )
+                await watcher.wait_beyond(view.stream_version, seconds=seconds)
+
+    async def list(
+        self,
+        caller: Caller,
+        scope: Scope | None,
+        *,
+        status: str = "",
+        path: str = "",
+        size: int = 0,
+        token: str = "",
+    ) -> ExecutionPage:
+        """Executions as projected, newest first."""
+        if status and status not in set(ExecutionStatus):
+            raise InvalidInput(f"{status!r} is no status; there are {', '.join(ExecutionStatus)}")
+        return await self._projections.list_executions(
+            acting_scope(caller, scope),
+            status=status,
+            path=path,
+            page_size=page_size(size, default=DEFAULT_PAGE, maximum=MAX_PAGE),
+            page_token=token,
+        )
+
+    async def _current(self, scope: Scope | None, execution_id: int) -> ExecutionView:
+        view = await self._projected(scope, execution_id)
+        if view is not None and ExecutionStatus(view.status).is_final:
+            self._metrics.query_source.labels("projection").inc()
+            return view
+        known = view.stream_version if view is not None else 0
+        page = await self._log.read(scope, execution_id, from_version=known + 1, limit=FOLD_PAGE)
+        if view is not None and page.head_version <= known:
+            self._metrics.query_source.labels("projection").inc()
+            return view
+        if page.head_version - known > MAX_FOLDED_EVENTS:
+            if view is not None:
+                return view
+            raise Unavailable(f"execution {execution_id} has a long history that is not projected yet")
+        self._metrics.query_source.labels("log").inc()
+        state = _state_of(view, execution_id)
+        if state.stream_version != known:  # it cannot be folded on
+            state, page = empty(execution_id), await self._log.read(scope, execution_id, limit=FOLD_PAGE)
+        while page.events:
+            for event in page.events:
+                state = fold(state, record(event))
+            if state.stream_version >= page.head_version:
+                break
+            page = await self._log.read(scope, execution_id, from_version=state.stream_version + 1, limit=FOLD_PAGE)
+        return view_of(prune(state))
+
+    async def _projected(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
+        try:
+            return await self._projections.get_execution(scope, execution_id)
+        except (NotFound, Unavailable, DeadlinePassed):  # not yet, or nobody there to ask: the log knows
+            return None
+
+
+def _state_of(view: ExecutionView | None, execution_id: int) -> State:
+    """What was projected, to be folded on; an empty state if it cannot be read."""
+    if view is not None:
+        try:
+            return decode_state(encode(dict(view.state)))
+        except Corrupt:
+            pass
+    return empty(execution_id)
+
+
+def view_of(state: State) -> ExecutionView:
+    """A folded state as a projection row would show it."""
+    execution = state.execution
+    return ExecutionView(
+        execution_id=execution.execution_id,
+        tenant_id=execution.tenant_id,
+        organization_id=execution.organization_id,
+        path=execution.path,
+        version=execution.version,
+        catalog_id=execution.catalog_id,
+        status=execution.status.value,
+        last_event_type=state.last_event_type,
+        last_node_name=state.last_node_name,
+        start_time=execution.started_at or state.event_time_watermark or _EPOCH,
+        end_time=execution.ended_at,
+        error=execution.error,
+        state=state_object(state),
+        stream_version=state.stream_version,
+        parent_execution_id=execution.parent_execution_id,
+    )

@@ -1,0 +1,207 @@
+"""Starts a playbook: pins its version, stores its variables, appends the first event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from noetl_core.append import AppendRequest, StreamAppend, StreamStart
+from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
+from noetl_core.envelope import Envelope
+from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical
+from noetl_core.events import to_draft
+from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.model import Playbook
+from noetl_core.ports.catalog import CatalogStore
+from noetl_core.ports.event_log import EventLog, Scope
+from noetl_core.ports.payloads import PayloadStore
+from noetl_core.timestamps import format_time
+from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.tracing import current_traceparent
+
+from noetl_api.application import workload
+from noetl_api.application.playbooks import ParsedPlaybooks
+from noetl_api.application.scopes import acting_scope
+
+logger = get_logger()
+
+START_KEY: Final = "execution/start"
+MAX_PAYLOAD_BYTES: Final = 1024 * 1024
+MAX_WORKLOAD_BYTES: Final = 4 * 1024 * 1024
+MAX_START_KEY_CHARACTERS: Final = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """Which playbook, with what, and under which key."""
+
+    path: str = ""
+    version: int = 0
+    catalog_id: str = ""
+    payload: Mapping[str, JsonValue] = field(default_factory=dict)
+    start_key: str = ""
+    parent_execution_id: int | None = None
+
+    def sha256(self) -> str:
+        """What makes two starts under one key the same request, whatever became of it."""
+        return sha256_hex(
+            encode(
+                {
+                    "path": self.path,
+                    "version": self.version,
+                    "catalog_id": self.catalog_id,
+                    "payload": dict(self.payload),
+                    "parent_execution_id": str(self.parent_execution_id or ""),
+                }
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """An execution that exists; `created` is false when its start key had been used before."""
+
+    execution_id: int
+    path: str
+    version: int
+    created: bool
+
+
+class StartExecution:
+    """Bytes first, event second: nobody ever sees an execution whose variables are not there."""
+
+    def __init__(
+        self,
+        *,
+        log: EventLog,
+        catalog: CatalogStore,
+        parsed: ParsedPlaybooks,
+        payloads: PayloadStore,
+        next_id: Callable[[], int],
+        clock: Callable[[], datetime],
+        playbook_env: Mapping[str, str],
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._parsed = parsed
+        self._payloads = payloads
+        self._next_id = next_id
+        self._clock = clock
+        self._playbook_env = playbook_env
+
+    async def __call__(self, caller: Caller, scope: Scope | None, request: StartRequest) -> Started:
+        """Start it, or find the execution that was started under this key."""
+        caller.require(Role.WRITER)
+        owner = acting_scope(caller, scope)
+        _check(request)
+        if request.parent_execution_id is not None:  # raises NotFound unless it is this owner's
+            await self._log.read(owner, request.parent_execution_id, limit=1)
+        source = await self._catalog.get(
+            owner, path=request.path, version=request.version, catalog_id=request.catalog_id
+        )
+        execution_id = self._next_id()
+        variables = await self._variables(await self._parsed.of(source), request, execution_id)
+        content = PlaybookInitialized(
+            path=source.entry.path,
+            version=source.entry.version,
+            catalog_id=source.entry.catalog_id,
+            payload_ref=await self._store(owner, variables),
+        )
+        first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
+        started = _started(first, request, created=first.execution_id == execution_id)
+        if started.created:
+            logger.info(
+                "execution.started",
+                execution_id=str(execution_id),
+                path=started.path,
+                version=started.version,
+            )
+        return started
+
+    async def _variables(self, playbook: Playbook, request: StartRequest, execution_id: int) -> JsonObject:
+        variables = workload.merged(playbook.workload, request.payload)
+        keys = workload.own_templates(playbook.workload, request.payload)
+        if not keys:
+            return variables
+        return await asyncio.to_thread(  # templates may take their time, and others should not wait for them
+            workload.rendered,
+            variables,
+            keys,
+            payload=request.payload,
+            execution_id=execution_id,
+            env=self._playbook_env,
+            now=format_time(self._clock()),
+        )
+
+    async def _store(self, owner: Scope, variables: JsonObject) -> PayloadRef:
+        try:
+            data = encode(variables)
+        except NotCanonical as exc:
+            raise InvalidPayload(f"the variables cannot be stored: {exc.message}") from exc
+        if len(data) > MAX_WORKLOAD_BYTES:
+            raise InvalidPayload(f"the variables have {len(data)} bytes, at most {MAX_WORKLOAD_BYTES} are allowed")
+        return await self._payloads.put(
+            tenant_id=owner.tenant_id,
+            organization_id=owner.organization_id,
+            data=data,
+            media_type="application/json",
+        )
+
+    async def _append(
+        self,
+        caller: Caller,
+        owner: Scope,
+        request: StartRequest,
+        *,
+        execution_id: int,
+        content: PlaybookInitialized,
+    ) -> Envelope:
+        draft = to_draft(
+            content,
+            idempotency_key=START_KEY,
+            meta={"request_sha256": request.sha256()},
+            trace=current_traceparent() or "",
+        )
+        start = StreamStart(parent_execution_id=request.parent_execution_id, start_key=request.start_key)
+        appended = await self._log.append(
+            AppendRequest(
+                tenant_id=owner.tenant_id,
+                organization_id=owner.organization_id,
+                streams=(StreamAppend(execution_id=execution_id, drafts=(draft,), start=start),),
+                producer=f"urn:noetl:user:{caller.name}",
+            )
+        )
+        return appended[0].event.envelope()
+
+
+def _check(request: StartRequest) -> None:
+    if not request.path and not request.catalog_id:
+        raise InvalidInput("name the playbook to execute, by path or by catalog_id")
+    if request.version < 0:
+        raise InvalidInput("versions of playbooks count from 1")
+    if len(request.start_key) > MAX_START_KEY_CHARACTERS or "\0" in request.start_key:
+        raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
+    try:
+        size = len(encode(dict(request.payload)))
+    except NotCanonical as exc:
+        raise InvalidPayload(f"the payload cannot be stored: {exc.message}") from exc
+    if size > MAX_PAYLOAD_BYTES:
+        raise InvalidPayload(
+            f"the payload has {size} bytes, at most {MAX_PAYLOAD_BYTES} are allowed: pass data by reference"
+        )
+
+
+def _started(first: Envelope, request: StartRequest, *, created: bool) -> Started:
+    if not created and first.meta.get("request_sha256") != request.sha256():
+        raise KeyTaken(key=request.start_key, event_id=str(first.event_id), stream_version=1)
+    return Started(
+        execution_id=first.execution_id,
+        path=str(first.meta["path"]),
+        version=int(str(first.meta["version"])),
+        created=created,
+    )

@@ -1,0 +1,63 @@
+"""What api measures: the names are declared here and in telemetry/metrics.yaml, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from noetl_servicekit.metrics import SIZE_BUCKETS, MetricSet
+
+EVENT_BYTES_BUCKETS: Final = (128, 256, 512, 768, 1_024, 1_536, 2_048, 4_096, 8_192, 16_384, 65_536)
+
+
+class AppendMetrics:
+    """The write path."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.seconds = metrics.histogram(
+            "noetl_api_append_seconds", "Time from the arrival of a request to its commit or refusal."
+        )
+        self.commit_seconds = metrics.histogram(
+            "noetl_api_commit_seconds", "Time that one transaction of the log took."
+        )
+        self.batch_events = metrics.histogram(
+            "noetl_api_commit_batch_events", "Drafts in one transaction of the log.", buckets=SIZE_BUCKETS
+        )
+        self.events = metrics.counter("noetl_api_events_appended_total", "Events that were committed.")
+        self.duplicates = metrics.counter(
+            "noetl_api_events_duplicate_total", "Drafts that were answered with an event that was there already."
+        )
+        self.refused = metrics.counter(
+            "noetl_api_appends_refused_total", "Append requests that were refused, by the code of the error.", ("code",)
+        )
+        self.queued_events = metrics.gauge("noetl_api_append_queue_events", "Drafts that wait for their transaction.")
+        self.event_bytes = metrics.histogram(
+            "noetl_api_event_bytes", "Size of the body of an event.", buckets=EVENT_BYTES_BUCKETS
+        )
+
+
+class ApiMetrics:
+    """Everything that api measures besides what every service does."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.append = AppendMetrics(metrics)
+        self.http_handled = metrics.counter(
+            "noetl_api_http_handled_total", "HTTP requests that were answered.", ("method", "route", "status")
+        )
+        self.http_seconds = metrics.histogram(
+            "noetl_api_http_handling_seconds", "Time from an HTTP request to its answer.", ("method", "route")
+        )
+        self.watchers = metrics.gauge("noetl_api_watchers", "Followers of executions.")
+        self.executions_started = metrics.counter("noetl_api_executions_started_total", "Executions that were started.")
+        self.partitions_made = metrics.counter(
+            "noetl_api_partitions_made_total", "Partitions of the log that were made."
+        )
+        self.query_source = metrics.counter(
+            "noetl_api_execution_queries_total",
+            "Queries for one execution, by what they were answered from: projection or log.",
+            ("source",),
+        )
+
+    def count_watchers(self, count: Callable[[], float]) -> None:
+        """Asked when somebody scrapes."""
+        self.watchers.set_function(count)

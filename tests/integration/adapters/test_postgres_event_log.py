@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from itertools import count
+
+import asyncpg
+import pytest
+from noetl_adapters.postgres.event_log import PostgresEventLog
+from noetl_adapters.postgres.leases import PostgresShardLeases
+from noetl_adapters.postgres.pool import open_pool
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.group_commit import GroupCommit
+from noetl_api.telemetry import AppendMetrics
+from noetl_core.append import AppendRequest, PreparedRequest, StreamStart, prepare
+from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError
+from noetl_core.ids import Snowflake
+from noetl_core.ports.leases import ShardLeases
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.compliance.event_log import (
+    ACME,
+    SHARDS,
+    EventLogCompliance,
+    chain_holds,
+    history,
+    new_id,
+    note,
+    request,
+    start,
+)
+
+_nodes = count()
+
+
+def preparing() -> Callable[[AppendRequest], PreparedRequest]:
+    ids = Snowflake(next(_nodes))
+
+    def prepare_now(append: AppendRequest) -> PreparedRequest:
+        return prepare(
+            append,
+            next_event_id=lambda: ids.next(int(time.time() * 1000)),
+            now=datetime.now(UTC),
+            shard_count=SHARDS,
+        )
+
+    return prepare_now
+
+
+def group_commit(log: PostgresEventLog) -> GroupCommit:
+    return GroupCommit(log, prepare=preparing(), signal=CommitSignal(), metrics=AppendMetrics(MetricSet()))
+
+
+@pytest.fixture
+async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+async def admin(installed_dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(installed_dsn)
+    yield connection
+    await connection.close()
+
+
+class TestPostgresEventLog(EventLogCompliance):
+    @pytest.fixture
+    def leases(self, pool: asyncpg.Pool) -> PostgresShardLeases:
+        return PostgresShardLeases(pool)
+
+    @pytest.fixture
+    def log(self, leases: ShardLeases, pool: asyncpg.Pool) -> GroupCommit:
+        return group_commit(PostgresEventLog(pool))
+
+
+async def test_replicas_that_append_to_one_execution_leave_no_gap(pool: asyncpg.Pool) -> None:
+    replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
+    execution_id = await start(replicas[0])
+
+    await asyncio.gather(*(replicas[n % 3].append(request(execution_id, note(f"k{n}"))) for n in range(210)))
+
+    events = await history(replicas[0], execution_id)
+    assert len(events) == 211
+    assert chain_holds(events)
+
+
+async def test_replicas_that_append_to_many_executions_in_any_order_do_not_deadlock(pool: asyncpg.Pool) -> None:
+    replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
+    ids = [await start(replicas[0]) for _ in range(10)]
+
+    def over_all(key: str, order: list[int]) -> AppendRequest:
+        streams = tuple(request(execution_id, note(key)).streams[0] for execution_id in order)
+        return AppendRequest(tenant_id=ACME.tenant_id, organization_id=ACME.organization_id, streams=streams)
+
+    await asyncio.gather(*(replicas[n % 3].append(over_all(f"k{n}", ids if n % 2 else ids[::-1])) for n in range(60)))
+
+    for execution_id in ids:
+        assert chain_holds(await history(replicas[0], execution_id))
+        assert len(await history(replicas[0], execution_id)) == 61
+
+
+async def test_replicas_that_race_for_start_keys_agree(pool: asyncpg.Pool) -> None:
+    replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
+
+    def start_under(key: str) -> AppendRequest:
+        return request(new_id(), note("start"), start=StreamStart(start_key=key))
+
+    outcomes = await asyncio.gather(
+        *(replicas[n % 3].append(start_under(f"key {n % 5 if n % 2 else 4 - n % 5}")) for n in range(60))
+    )
+
+    assert len({one.event.envelope().execution_id for (one,) in outcomes}) == 5
+
+
+async def test_a_batch_with_a_row_that_an_index_refuses_loses_only_that_request(pool: asyncpg.Pool) -> None:
+    log, prepared = PostgresEventLog(pool), preparing()
+    execution_id = await start(group_commit(log))
+    missing_partition = request(1, note("start"), start=StreamStart())
+
+    outcomes = await log.commit(
+        [
+            prepared(request(execution_id, note("a"))),
+            prepared(missing_partition),
+            prepared(request(execution_id, note("b"))),
+        ]
+    )
+
+    assert isinstance(outcomes[1], InvalidInput)
+    assert not isinstance(outcomes[0], NoetlError)
+    assert not isinstance(outcomes[2], NoetlError)
+    assert [event.envelope().idempotency_key for event in await history(group_commit(log), execution_id)] == [
+        "start",
+        "a",
+        "b",
+    ]
+
+
+async def test_events_heads_and_outbox_are_one_transaction(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    execution_id = await start(log)
+    await log.append(request(execution_id, note("a"), note("b")))
+    await admin.execute("REVOKE INSERT ON noetl.outbox FROM noetl_api")
+
+    with pytest.raises(NoetlError):
+        await log.append(request(execution_id, note("c")))
+
+    assert len(await history(log, execution_id)) == 3
+    rows = await admin.fetch("SELECT message_id, subject, body FROM noetl.outbox ORDER BY outbox_id")
+    stored = await history(log, execution_id)
+    assert [bytes(row["body"]) for row in rows] == [event.body for event in stored]
+    assert [row["message_id"] for row in rows] == [str(event.envelope().event_id) for event in stored]
+    assert rows[0]["subject"].startswith(f"noetl.events.acme.ops.{execution_id}.")
+
+
+async def test_columns_are_extracts_of_the_bytes(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    execution_id = await start(log)
+    result = {"status": "ok", "reference": None, "parent_ref": None, "context": {"n": 1}}
+    await log.append(
+        request(execution_id, note("k", node_name="n", command_id="c", meta={"loop_id": "l"}, result=result))
+    )
+
+    row = await admin.fetchrow("SELECT * FROM noetl.event WHERE idempotency_key = 'k'")
+    envelope = (await history(log, execution_id))[1].envelope()
+
+    assert (row["event_id"], row["tenant_id"], row["organization_id"]) == (envelope.event_id, "acme", "ops")
+    assert (row["event_type"], row["content_sha256"]) == (envelope.event_type, envelope.content_sha256)
+    assert (row["node_name"], row["command_id"], row["loop_id"]) == ("n", "c", "l")
+    assert row["event_time"] == envelope.event_time
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"status": "ok", "rows": [1]}',
+        '{"status": "ok", "context": {"rows": []}}',
+        '{"status": "ok", "context": {"data": 1}}',
+        '{"status": "ok", "context": [1]}',
+        '{"status": "ok", "reference": "text"}',
+        '{"status": "fine"}',
+        "{}",
+        "[]",
+        '"ok"',
+    ],
+)
+async def test_the_database_itself_refuses_results_of_another_shape(
+    pool: asyncpg.Pool, admin: asyncpg.Connection, result: str
+) -> None:
+    execution_id = await start(group_commit(PostgresEventLog(pool)))
+
+    with pytest.raises(asyncpg.CheckViolationError, match="chk_event_result_shape"):
+        await admin.execute(
+            "INSERT INTO noetl.event SELECT (jsonb_populate_record(event, jsonb_build_object("
+            "'stream_version', 2, 'event_id', 1, 'idempotency_key', 'other', 'result', $2::jsonb))).* "
+            "FROM noetl.event AS event WHERE execution_id = $1",
+            execution_id,
+            result,
+        )
+
+
+async def test_the_index_of_loops_is_used(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+    execution_id = await start(group_commit(PostgresEventLog(pool)))
+    await admin.execute("SET enable_seqscan = off")
+
+    plan = await admin.fetch(
+        "EXPLAIN SELECT * FROM noetl.event WHERE execution_id = $1 AND loop_id = 'l' AND event_type = 'loop.done'",
+        execution_id,
+    )
+
+    assert "loop_id" in "\n".join(row[0] for row in plan)
+
+
+async def test_named_indexes_stand_on_every_partition(admin: asyncpg.Connection) -> None:
+    names = {
+        "uidx_event_event_id",
+        "uidx_event_idempotency_key",
+        "uidx_event_aggregate_version",
+        "uidx_event_command_issued_command_id",
+        "uidx_event_loop_done_loop_id",
+        "uidx_event_loop_fanin_completed",
+        "uidx_event_checkpoint_committed",
+        "idx_event_loop_id_type",
+        "idx_event_exec_stage_event_id_desc",
+        "idx_event_exec_frame_event_id_desc",
+    }
+    partitions = await admin.fetchval("SELECT count(*) FROM pg_inherits WHERE inhparent = 'noetl.event'::regclass")
+
+    rows = await admin.fetch(
+        "SELECT parent.relname, count(*) FROM pg_inherits "
+        "JOIN pg_class AS parent ON parent.oid = inhparent WHERE parent.relkind = 'I' GROUP BY 1"
+    )
+
+    covered = {row[0]: row[1] for row in rows}
+    assert {name: covered.get(name) for name in names} == dict.fromkeys(names, partitions)
+
+
+async def test_an_append_of_an_event_that_is_there_in_another_form_is_refused(pool: asyncpg.Pool) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    execution_id = await start(log)
+
+    with pytest.raises(AlreadyExists):
+        await log.append(request(execution_id, note("other"), start=StreamStart()))
