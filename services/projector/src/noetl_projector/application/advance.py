@@ -1,0 +1,73 @@
+"""One execution on its way from what is stored of it to what will be."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from noetl_core.envelope import StoredEvent
+from noetl_core.fold import State
+from noetl_servicekit.tracing import span
+from opentelemetry.trace import Span
+
+from noetl_projector.application.fold_events import Folded, fold_on, follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Events of one execution, and the version up to which its row is to go at least."""
+
+    execution_id: int
+    shard: int
+    events: tuple[StoredEvent, ...] = ()
+    target: int = 0
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """What is stored, and the events above it that are in hand; both may be less than it takes."""
+
+    wanted: Wanted
+    base: State
+    row_version: int
+    """Of the stored row: above the base's if that could not be read, and is folded again from the start."""
+    fresh: list[StoredEvent]
+
+    @property
+    def execution_id(self) -> int:
+        """Whose."""
+        return self.wanted.execution_id
+
+    @property
+    def shard(self) -> int:
+        """Where it belongs."""
+        return self.wanted.shard
+
+    @property
+    def target(self) -> int:
+        """The version to reach."""
+        return max(self.wanted.target, self.fresh[-1].stream_version if self.fresh else 0)
+
+    @property
+    def needs_reading(self) -> bool:
+        """Whether the events in hand do not lead from the state to the target."""
+        version = self.base.stream_version
+        return not follows(self.fresh, version) or version + len(self.fresh) < self.target
+
+    def fold_in_hand(self) -> Folded:
+        """The state after the events in hand."""
+        with self.span():
+            return fold_on(Folded(state=self.base), self.fresh)
+
+    def span(self) -> AbstractContextManager[Span]:
+        """In the execution's own trace, as far as it is known."""
+        return span(
+            "projector.project",
+            parent=self.wanted.trace or self.base.execution.trace or None,
+            attributes={
+                "noetl.execution_id": str(self.execution_id),
+                "noetl.from_version": self.base.stream_version + 1,
+                "noetl.to_version": self.target,
+            },
+        )

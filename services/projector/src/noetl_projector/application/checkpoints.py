@@ -1,0 +1,58 @@
+"""How far each shard has come, noted at most once a second however many batches there were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from noetl_core.ports.projection_store import ProjectionStore, ShardCheckpoint
+
+from noetl_projector.telemetry import ProjectorMetrics
+
+
+class Checkpoints:
+    """Collects in memory; what is lost with the process only makes the next one compare a little more."""
+
+    def __init__(self, store: ProjectionStore, metrics: ProjectorMetrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._dirty: dict[int, ShardCheckpoint] = {}
+
+    def projected(self, shard: int, *, last_event_id: int, projected_at: datetime, lag_seconds: float) -> None:
+        """Rows of a shard were written."""
+        self._dirty[shard] = replace(
+            self._of(shard), last_event_id=last_event_id, projected_at=projected_at, lag_seconds=lag_seconds
+        )
+
+    def caught_up(self, marks: Mapping[int, datetime]) -> None:
+        """Every head of these shards that moved before its mark is in the rows."""
+        for shard, mark in marks.items():
+            self._dirty[shard] = replace(self._of(shard), caught_up_to=mark)
+
+    async def marks(self, shards: Collection[int]) -> Mapping[int, datetime]:
+        """Where the comparison of shards was left by their last owner; those that were never compared are left out."""
+        stored = await self._store.checkpoints(shards)
+        return {shard: one.caught_up_to for shard, one in stored.items() if one.caught_up_to is not None}
+
+    async def flush(self) -> None:
+        """Write what has changed; it stays changed if that fails."""
+        dirty = dict(self._dirty)
+        if not dirty:
+            return
+        await self._store.write_checkpoints(list(dirty.values()))
+        self._dirty = {shard: one for shard, one in self._dirty.items() if one is not dirty.get(shard)}
+        for shard, one in dirty.items():
+            if one.caught_up_to is not None:
+                self._metrics.checkpoint_at.labels(str(shard)).set(one.caught_up_to.timestamp())
+
+    async def keep(self, *, every_seconds: float, beat: Callable[[], None]) -> None:
+        """Flush for ever."""
+        while True:
+            beat()
+            await asyncio.sleep(every_seconds)
+            await self.flush()
+
+    def _of(self, shard: int) -> ShardCheckpoint:
+        return self._dirty.get(shard) or ShardCheckpoint(shard=shard)

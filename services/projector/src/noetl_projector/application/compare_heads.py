@@ -1,0 +1,171 @@
+"""Nobody trusts delivery: heads that moved are compared with the rows, and what is missing is read from the log."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from noetl_core.ports.event_log import EventLog, HeadPage, MovedHead
+from noetl_core.ports.projection_store import ProjectionStore
+from noetl_servicekit.logging import get_logger
+
+from noetl_projector.application.advance import Wanted
+from noetl_projector.application.checkpoints import Checkpoints
+from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.application.troubles import Troubles
+
+logger = get_logger()
+
+HEADS_PAGE: Final = 1000
+EXECUTIONS_A_BATCH: Final = 50
+OVERLAP: Final = timedelta(seconds=15)
+"""Transactions last at most 5 s, so no head that committed late can hide behind this."""
+QUICK_OVERLAP: Final = timedelta(seconds=1)
+"""For glances, which need not see everything."""
+GRACE: Final = timedelta(seconds=1)
+"""While the bus answers, what moved just now is probably on its way."""
+
+
+class CompareHeads:
+    """Finds every execution that moved without this projector noticing, and brings its row up to the head."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        store: ProjectionStore,
+        project: ProjectBatch,
+        *,
+        owned: Callable[[], Collection[int]],
+        known: KnownStates,
+        troubles: Troubles,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._project = project
+        self._owned = owned
+        self._known = known
+        self._troubles = troubles
+        self._checkpoints = checkpoints
+        self._compared_to: dict[int, datetime] = {}
+        self._glanced_to: datetime | None = None
+        self._stuck: dict[int, tuple[int, datetime]] = {}
+        """Since when an execution in trouble has been behind: the next owner has to look at it again."""
+
+    def forget_shards(self, shards: Collection[int]) -> None:
+        """They are somebody else's; should they come back, they are taken over anew."""
+        for shard in shards:
+            self._compared_to.pop(shard, None)
+
+    @property
+    def has_gained(self) -> bool:
+        """Whether there are shards that have not been taken over yet."""
+        return not self._compared_to.keys() >= set(self._owned())
+
+    async def __call__(self, *, bus_is_away: bool = False, beat: Callable[[], None] = lambda: None) -> None:
+        """Compare once; raises while api or the database is away, and then the next time starts where this one did."""
+        await self._retry()
+        owned = frozenset(self._owned())
+        gained = owned - self._compared_to.keys()
+        if gained:
+            await self._take_over(gained, beat)
+        settled = owned & self._compared_to.keys() - gained
+        if settled:
+            since = min(self._compared_to[shard] for shard in settled) - OVERLAP
+            await self._compare(settled, since=since, grace=timedelta() if bus_is_away else GRACE, beat=beat)
+
+    async def glance(self) -> None:
+        """Look only at what moved a moment ago: cheap enough to be done often, and made good by the next comparison."""
+        settled = frozenset(self._owned()) & self._compared_to.keys()
+        if not settled:
+            return
+        compared_to = min(self._compared_to[shard] for shard in settled)
+        since = max(compared_to, self._glanced_to or compared_to) - QUICK_OVERLAP
+        began: datetime | None = None
+        async for page in self._moved(settled, since):
+            began = began or page.now
+            await self._catch_up(page.heads)
+        self._glanced_to = began
+
+    async def _retry(self) -> None:
+        retry = [
+            Wanted(execution_id=execution_id, shard=trouble.shard, target=trouble.target)
+            for execution_id, trouble in self._troubles.to_retry().items()
+        ]
+        for start in range(0, len(retry), EXECUTIONS_A_BATCH):
+            await self._project(retry[start : start + EXECUTIONS_A_BATCH])
+
+    async def _take_over(self, gained: frozenset[int], beat: Callable[[], None]) -> None:
+        """Begin where the last owner of each shard left off; a shard that nobody ever compared is compared whole."""
+        marks = await self._checkpoints.marks(gained)
+        moved = 0
+        if fresh := gained - marks.keys():
+            moved += await self._compare(fresh, since=None, grace=timedelta(), beat=beat)
+        if marks:
+            since = min(marks.values()) - OVERLAP
+            moved += await self._compare(frozenset(marks), since=since, grace=timedelta(), beat=beat)
+        logger.info("projector.caught_up", shards=len(gained), executions=moved)
+
+    async def _compare(
+        self, shards: frozenset[int], *, since: datetime | None, grace: timedelta, beat: Callable[[], None]
+    ) -> int:
+        """Bring all that moved since a time up to their heads; returns how many were behind."""
+        began: datetime | None = None
+        behind = 0
+        async for page in self._moved(shards, since):
+            began = began or page.now
+            due = [head for head in page.heads if head.updated_at <= page.now - grace]
+            behind += await self._catch_up(due)
+            for head in page.heads:
+                if head.execution_id in self._troubles:
+                    self._stuck.setdefault(head.execution_id, (head.shard, head.updated_at))
+            beat()
+        if began is not None:
+            self._note(shards, began)
+        return behind
+
+    async def _moved(self, shards: frozenset[int], since: datetime | None) -> AsyncIterator[HeadPage]:
+        after: tuple[datetime, int] | None = None
+        while True:
+            page = await self._log.moved_heads(
+                sorted(shards), moved_since=since, after=after, open_only=False, limit=HEADS_PAGE
+            )
+            yield page
+            if not page.more:
+                return
+            after = (page.heads[-1].updated_at, page.heads[-1].execution_id)
+
+    async def _catch_up(self, heads: Sequence[MovedHead]) -> int:
+        known = {head.execution_id: self._known.version(head.execution_id) for head in heads}
+        unknown = [execution_id for execution_id, version in known.items() if version is None]
+        stored = await self._store.versions(unknown) if unknown else {}
+        versions = {key: version or stored.get(key, 0) for key, version in known.items()}
+        behind = [
+            Wanted(execution_id=head.execution_id, shard=head.shard, target=head.version)
+            for head in heads
+            if versions[head.execution_id] < head.version
+        ]
+        for start in range(0, len(behind), EXECUTIONS_A_BATCH):
+            await self._bring_up(behind[start : start + EXECUTIONS_A_BATCH], versions)
+        return len(behind)
+
+    async def _bring_up(self, wanted: Sequence[Wanted], versions: dict[int, int]) -> None:
+        """A long history takes several batches; whoever makes no progress is among the troubles by then."""
+        while wanted:
+            reached = await self._project(wanted)
+            wanted = [
+                one for one in wanted if versions[one.execution_id] < reached.get(one.execution_id, 0) < one.target
+            ]
+            versions.update(reached)
+
+    def _note(self, shards: frozenset[int], compared_to: datetime) -> None:
+        self._stuck = {key: since for key, since in self._stuck.items() if key in self._troubles}
+        still_owned = shards & frozenset(self._owned())
+        marks = dict.fromkeys(still_owned, compared_to)
+        self._compared_to.update(marks)
+        for shard, since in self._stuck.values():
+            if shard in marks:
+                marks[shard] = min(marks[shard], since)
+        self._checkpoints.caught_up(marks)

@@ -1,0 +1,143 @@
+"""Folds a batch of events onto stored state: contiguous versions only, gaps filled from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from noetl_core.errors import NoetlError
+from noetl_core.fold import empty
+from noetl_core.ports.event_log import EventLog
+from noetl_core.ports.projection_store import ProjectionStore
+
+from noetl_projector.application.advance import Advance, Wanted
+from noetl_projector.application.fold_events import Folded, fold_on, follows, unseen
+from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.store_rows import StoreRows, Unholdable
+from noetl_projector.application.troubles import Troubles
+from noetl_projector.telemetry import ProjectorMetrics
+
+READ_PAGE: Final = 500
+MAX_READ_EVENTS: Final = 1_000
+"""Of one execution in one batch, so that a long history delays its neighbours by a moment only."""
+CONCURRENT_READS: Final = 8
+
+
+class ProjectBatch:
+    """One batch at a time, so that what is known and what is stored never differ by an unfinished write."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        store: ProjectionStore,
+        store_rows: StoreRows,
+        *,
+        owns: Callable[[int], bool],
+        known: KnownStates,
+        troubles: Troubles,
+        metrics: ProjectorMetrics,
+    ) -> None:
+        self._log = log
+        self._store = store
+        self._store_rows = store_rows
+        self._owns = owns
+        self._known = known
+        self._troubles = troubles
+        self._metrics = metrics
+        self._one_at_a_time = asyncio.Lock()
+        self._reads = asyncio.Semaphore(CONCURRENT_READS)
+
+    async def __call__(self, wanted: Sequence[Wanted]) -> Mapping[int, int]:
+        """Project, each execution named once; returns the versions that their rows have now.
+
+        Raises only while the database is away, and then nothing has changed. What could not be read, folded or
+        stored is among the troubles afterwards, and looked at again together with the heads.
+        """
+        async with self._one_at_a_time:
+            began_at = time.perf_counter()
+            due = await self._due([one for one in wanted if self._may_project(one)])
+            folded = [(one, one.fold_in_hand()) for one in due if not one.needs_reading]
+            folded += await asyncio.gather(*(self._fold_from_log(one) for one in due if one.needs_reading))
+            stored = await self._store_rows(folded)
+            reached = {one.execution_id: self._settle(one, result, stored) for one, result in folded}
+            self._observe(folded, seconds=time.perf_counter() - began_at)
+        return reached
+
+    def _may_project(self, one: Wanted) -> bool:
+        if not self._owns(one.shard):
+            self._metrics.events_unowned.inc(len(one.events))
+            return False
+        return not self._troubles.is_quarantined(one.execution_id)
+
+    async def _due(self, wanted: Sequence[Wanted]) -> list[Advance]:
+        """Those of which something is missing, each with the state that it continues."""
+        unknown = [one.execution_id for one in wanted if self._known.version(one.execution_id) is None]
+        stored = await self._store.load(unknown) if unknown else {}
+        due: list[Advance] = []
+        for one in wanted:
+            state = self._known.get(one.execution_id)
+            row_version = state.stream_version if state is not None else 0
+            if (row := stored.get(one.execution_id)) is not None:
+                state, row_version = row.state, row.stream_version
+            fresh = unseen(one.events, row_version)
+            self._metrics.events_stale.inc(len(one.events) - len(fresh))
+            advance = Advance(wanted=one, base=state or empty(one.execution_id), row_version=row_version, fresh=fresh)
+            if advance.target > row_version:
+                due.append(advance)
+            else:
+                self._troubles.settle(one.execution_id, version=row_version)
+        return due
+
+    async def _fold_from_log(self, one: Advance) -> tuple[Advance, Folded]:
+        """Read what is missing; when the log goes away in the middle, what could be read still counts."""
+        folded = Folded(state=one.base)
+        async with self._reads:
+            with one.span():
+                try:
+                    while not folded.failure and folded.events < MAX_READ_EVENTS:
+                        version = folded.state.stream_version
+                        if version >= one.target:
+                            break
+                        page = await self._log.read(
+                            None, one.execution_id, from_version=version + 1, to_version=one.target, limit=READ_PAGE
+                        )
+                        if not page.events or not follows(page.events, version):
+                            break
+                        self._metrics.events_recovered.inc(len(page.events))
+                        folded = fold_on(folded, page.events)
+                except NoetlError as exc:
+                    self._metrics.errors.inc()
+                    if not exc.retryable:
+                        folded = folded.failed(exc)
+        return one, folded
+
+    def _settle(self, one: Advance, result: Folded, stored: Mapping[int, int | Unholdable]) -> int:
+        """Note what is still missing and why; returns the version of the row."""
+        outcome = stored.get(one.execution_id, one.row_version)
+        version = one.row_version if isinstance(outcome, Unholdable) else outcome
+        reason = outcome.message if isinstance(outcome, Unholdable) else result.failure
+        if reason:
+            self._metrics.projection_errors.inc()
+            self._metrics.errors.inc()
+            self._troubles.fail(
+                one.execution_id,
+                shard=one.shard,
+                target=one.target,
+                version=result.failed_version or result.state.stream_version,
+                reason=reason,
+            )
+        elif version < one.target and self._owns(one.shard):
+            self._troubles.wait(one.execution_id, shard=one.shard, target=one.target)
+        else:
+            self._troubles.settle(one.execution_id, version=version)
+        return version
+
+    def _observe(self, folded: Sequence[tuple[Advance, Folded]], *, seconds: float) -> None:
+        events = sum(result.events for _, result in folded)
+        if events:
+            self._metrics.batch_events.observe(events)
+            self._metrics.batch_seconds.observe(seconds)
+        self._metrics.cached.set(len(self._known))
+        self._metrics.quarantined.set(len(self._troubles.quarantined()))

@@ -1,0 +1,122 @@
+"""Writes what was folded, each execution's row once, and lets everybody know what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from noetl_core.errors import NoetlError
+from noetl_core.execution_view import changed_commands
+from noetl_core.fold import prune
+from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, Written
+
+from noetl_projector.application.advance import Advance
+from noetl_projector.application.checkpoints import Checkpoints
+from noetl_projector.application.fold_events import Folded
+from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.telemetry import ProjectorMetrics
+
+
+class Unholdable(NoetlError):
+    """The store cannot hold this row; the same row would be refused again."""
+
+    code = "projection.unholdable"
+
+
+Outcome = Written | Unholdable
+
+
+class StoreRows:
+    """Only newer rows of the living owner win; that is for the store to say."""
+
+    def __init__(
+        self,
+        store: ProjectionStore,
+        *,
+        epoch: Callable[[int], int | None],
+        fenced: Callable[[int], None],
+        known: KnownStates,
+        signals: VersionSignals,
+        checkpoints: Checkpoints,
+        metrics: ProjectorMetrics,
+    ) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._fenced = fenced
+        self._known = known
+        self._signals = signals
+        self._checkpoints = checkpoints
+        self._metrics = metrics
+
+    async def __call__(self, folded: Sequence[tuple[Advance, Folded]]) -> Mapping[int, int | Unholdable]:
+        """The versions that the rows have now, of those that were to be written; raises while the store is away."""
+        due = [(one, result, row) for one, result in folded if (row := self._row(one, result)) is not None]
+        outcomes = await self._write([row for _, _, row in due])
+        reached: dict[int, int | Unholdable] = {}
+        for (one, result, row), outcome in zip(due, outcomes, strict=True):
+            if isinstance(outcome, Unholdable):
+                reached[one.execution_id] = outcome
+            elif (refusal := outcome.refused.get(one.execution_id)) is not None:
+                self._was_refused(row, refusal)
+                reached[one.execution_id] = refusal.stream_version
+            else:
+                self._was_written(row, result, outcome)
+                reached[one.execution_id] = row.state.stream_version
+        return reached
+
+    def _row(self, one: Advance, result: Folded) -> ProjectedExecution | None:
+        if result.state.stream_version <= one.row_version:
+            return None
+        epoch = self._epoch(one.shard)
+        if epoch is None:  # lost while the log was read
+            self._metrics.events_unowned.inc(result.events)
+            return None
+        return ProjectedExecution(
+            state=prune(result.state),
+            commands=changed_commands(one.base, result.state),
+            shard=one.shard,
+            epoch=epoch,
+            base_version=one.base.stream_version,
+        )
+
+    async def _write(self, rows: Sequence[ProjectedExecution]) -> list[Outcome]:
+        """Together; if some row cannot be held, each alone, so that only that one stays behind."""
+        if not rows:
+            return []
+        try:
+            written = await self._store.write(rows)
+        except NoetlError as exc:
+            if exc.retryable:
+                self._metrics.errors.inc()
+                raise
+            if len(rows) == 1:
+                return [Unholdable(exc.message)]
+            return [(await self._write([row]))[0] for row in rows]
+        return [written] * len(rows)
+
+    def _was_written(self, row: ProjectedExecution, result: Folded, written: Written) -> None:
+        self._known.put(row.shard, row.state)
+        self._signals.announce(row.state.execution.execution_id)
+        self._metrics.events_projected.inc(result.events)
+        self._metrics.rows_written.inc()
+        self._metrics.last_batch_at.set(written.projected_at.timestamp())
+        if result.oldest_ingest is not None:
+            lag_seconds = max((written.projected_at - result.oldest_ingest).total_seconds(), 0.0)
+            self._metrics.lag.observe(lag_seconds)
+            self._metrics.shard_lag.labels(str(row.shard)).set(lag_seconds)
+            self._checkpoints.projected(
+                row.shard,
+                last_event_id=row.state.last_event_id,
+                projected_at=written.projected_at,
+                lag_seconds=lag_seconds,
+            )
+
+    def _was_refused(self, row: ProjectedExecution, refusal: Refusal) -> None:
+        execution_id = row.state.execution.execution_id
+        self._known.forget(execution_id)
+        self._signals.announce(execution_id)
+        if refusal.epoch > row.epoch:
+            self._metrics.fenced.inc()
+            self._fenced(row.shard)
+        else:
+            self._metrics.stale_records.inc()

@@ -1,0 +1,59 @@
+"""Wakes queries that wait for a version the moment its row is written by this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from noetl_core.errors import Overloaded
+
+MAX_WAITING: Final = 10_000
+
+
+class Moved:
+    """Says that an execution's row was written since it was made."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """The row was written."""
+        self._event.set()
+
+    async def wait(self, *, timeout_seconds: float) -> None:
+        """Until the row is written, or for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._event.wait()
+
+
+class VersionSignals:
+    """Who waits for which execution."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, set[Moved]] = {}
+        self._count = 0
+
+    @contextmanager
+    def listen(self, execution_id: int) -> Iterator[Moved]:
+        """Begin before looking at the row, so that nothing can be written unnoticed in between."""
+        if self._count >= MAX_WAITING:
+            raise Overloaded(f"{MAX_WAITING} queries wait for rows already")
+        moved = Moved()
+        self._count += 1
+        self._waiting.setdefault(execution_id, set()).add(moved)
+        try:
+            yield moved
+        finally:
+            self._count -= 1
+            others = self._waiting[execution_id]
+            others.discard(moved)
+            if not others:
+                del self._waiting[execution_id]
+
+    def announce(self, execution_id: int) -> None:
+        """A row was written."""
+        for moved in self._waiting.get(execution_id, ()):
+            moved.set()

@@ -1,0 +1,236 @@
+"""Wires a projector: which adapter stands behind which port, and which loops run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+
+from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.consumers import ConsumerSpec
+from noetl_adapters.nats.pull_consumer import NatsPullConsumer
+from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.projections import PostgresProjections
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import IDEMPOTENT_METHODS, EventLogClient, ShardClient
+from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token
+from noetl_core.errors import Unavailable
+from noetl_core.ports.event_log import EventLog
+from noetl_core.ports.projection_store import ProjectionStore
+from noetl_servicekit.env import Address
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
+from noetl_servicekit.tokens import Tokens
+from noetl_servicekit.tracing import current_traceparent
+
+from noetl_projector.application.answer_queries import AnswerQueries
+from noetl_projector.application.checkpoints import Checkpoints
+from noetl_projector.application.compare_heads import CompareHeads
+from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.application.store_rows import StoreRows
+from noetl_projector.application.troubles import Troubles
+from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.entrypoints import projection_service
+from noetl_projector.entrypoints.head_comparison import compare_regularly
+from noetl_projector.entrypoints.shard_consumer import ShardConsumer
+from noetl_projector.entrypoints.summary_http import summary_route
+from noetl_projector.settings import Settings
+from noetl_projector.telemetry import ProjectorMetrics
+
+logger = get_logger()
+
+ROLE = "projector"
+
+
+class Projector:
+    """One projector process; parts are made here and started in `start`."""
+
+    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+        self._group = group
+        self._settings = settings
+        self._metrics = ProjectorMetrics(group.metrics)
+        self._known = KnownStates(settings.cached_executions)
+        self._troubles = Troubles()
+        self._signals = VersionSignals()
+        self._hurry = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ownership: ShardOwnership | None = None
+        self._consumer: ShardConsumer | None = None
+
+    async def start(self) -> None:
+        """Start everything, the operator's port first."""
+        group, settings = self._group, self._settings
+        summary = summary_route(
+            ownership=lambda: self._ownership,
+            troubles=self._troubles,
+            known=self._known,
+            bus_is_away=lambda: self._consumer is None or self._consumer.bus_is_away,
+        )
+        ops = await group.serve_ops(settings.ops_listen, extra_routes=[summary])
+        pool = await group.enter(
+            await open_pool(
+                settings.postgres_dsn,
+                min_size=1,
+                max_size=settings.postgres_pool_max,
+                application_name=group.settings.instance,
+            )
+        )
+        channel = await group.enter(
+            open_channel(
+                settings.api_address,
+                token=settings.token,
+                traceparent=current_traceparent,
+                retryable_methods=IDEMPOTENT_METHODS,
+            )
+        )
+        store, log, leases = PostgresProjections(pool), EventLogClient(channel), ShardClient(channel)
+        grpc = await self._serve_queries(store)
+        self._compare = self._make_comparison(log, store)
+        self._pull = await self._open_consumer()
+        self._ownership = ShardOwnership(
+            leases,
+            settings.ownership,
+            role=ROLE,
+            instance=group.settings.instance,
+            address=settings.advertised_address or str(grpc),
+            metrics=ShardMetrics(group.metrics),
+            on_gained=lambda gained: self._shards_changed(),
+            on_lost=self._shards_lost,
+        )
+        group.on_stop(self._ownership.release)
+        self._start_loops(self._ownership)
+        group.ready(grpc=grpc, ops=ops)
+
+    async def _serve_queries(self, store: ProjectionStore) -> Address:
+        queries = AnswerQueries(
+            store,
+            signals=self._signals,
+            troubles=self._troubles,
+            shard_count=self._settings.ownership.shard_count,
+            owns=self._owns,
+        )
+        return await self._group.serve_grpc(
+            self._settings.grpc_listen,
+            register=lambda server: projection_service.register(server, queries),
+            service_names=(projection_service.SERVICE_NAME,),
+            tokens=Tokens(self._settings.tokens_file),
+        )
+
+    def _make_comparison(self, log: EventLog, store: ProjectionStore) -> CompareHeads:
+        self._checkpoints = Checkpoints(store, self._metrics)
+        store_rows = StoreRows(
+            store,
+            epoch=self._epoch,
+            fenced=self._fenced,
+            known=self._known,
+            signals=self._signals,
+            checkpoints=self._checkpoints,
+            metrics=self._metrics,
+        )
+        self._project = ProjectBatch(
+            log,
+            store,
+            store_rows,
+            owns=self._owns,
+            known=self._known,
+            troubles=self._troubles,
+            metrics=self._metrics,
+        )
+        return CompareHeads(
+            log,
+            store,
+            self._project,
+            owned=self._owned,
+            known=self._known,
+            troubles=self._troubles,
+            checkpoints=self._checkpoints,
+        )
+
+    async def _open_consumer(self) -> NatsPullConsumer:
+        group, settings = self._group, self._settings
+        bus = await group.enter(
+            NatsConnection(
+                settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=_log_bus
+            )
+        )
+        pull = NatsPullConsumer(
+            bus,
+            ConsumerSpec(
+                stream=EVENTS_STREAM,
+                durable=token(f"{ROLE}-{group.settings.instance}"),
+                subjects=(),
+                max_ack_pending=4 * settings.batch_size,
+                inactive_seconds=3_600.0,
+            ),
+        )
+        group.on_stop(pull.close)
+        return pull
+
+    def _start_loops(self, ownership: ShardOwnership) -> None:
+        group, settings = self._group, self._settings
+        consumer = self._consumer = ShardConsumer(
+            self._pull,
+            self._project,
+            batch_size=settings.batch_size,
+            shard_count=settings.ownership.shard_count,
+            metrics=self._metrics,
+            on_bus_away=self._hurry.set,
+        )
+        group.loop("ownership", ownership.run)
+        group.loop("events", consumer.run)
+        group.loop(
+            "heads",
+            lambda beat: compare_regularly(
+                self._compare,
+                every_seconds=settings.head_poll_seconds,
+                away_every_seconds=settings.away_poll_seconds,
+                bus_is_away=lambda: consumer.bus_is_away,
+                hurry=self._hurry,
+                beat=beat,
+            ),
+        )
+        group.loop(
+            "checkpoints", lambda beat: self._checkpoints.keep(every_seconds=settings.checkpoint_seconds, beat=beat)
+        )
+
+    def _epoch(self, shard: int) -> int | None:
+        return self._ownership.epoch(shard) if self._ownership is not None else None
+
+    def _owns(self, shard: int) -> bool:
+        return self._epoch(shard) is not None
+
+    def _owned(self) -> Mapping[int, int]:
+        return self._ownership.epochs() if self._ownership is not None else {}
+
+    def _fenced(self, shard: int) -> None:
+        if self._ownership is not None:
+            self._ownership.fenced(shard)
+
+    def _shards_lost(self, lost: frozenset[int]) -> None:
+        self._known.forget_shards(lost)
+        self._troubles.forget_shards(lost)
+        self._compare.forget_shards(lost)
+        self._shards_changed()
+
+    def _shards_changed(self) -> None:
+        self._hurry.set()
+        if not self._group.stopping.is_set():  # the place in the stream is to be kept for the next process
+            task = asyncio.create_task(self._listen_to_owned())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _listen_to_owned(self) -> None:
+        with suppress(Unavailable):  # the next fetch does it
+            await self._pull.set_subjects([shard_filter(shard) for shard in sorted(self._owned())])
+
+
+def _log_bus(event: NatsEvent, detail: str) -> None:
+    logger.info(str(event), detail=detail)
+
+
+async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
+    """What `run_service` calls."""
+    await Projector(group, Settings.from_env(os.environ if values is None else values)).start()

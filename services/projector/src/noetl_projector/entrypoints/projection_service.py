@@ -1,0 +1,128 @@
+"""Queries over gRPC."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from noetl.common.v1 import common_pb2 as common
+from noetl.projection.v1 import projection_pb2 as pb
+from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import executions as mapping
+from noetl_core.errors import InvalidInput
+from noetl_core.ids import parse_id
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projection_store import SilentPlace
+from noetl_core.ports.projections import SilentCommand
+from noetl_core.timestamps import format_time, parse_time
+from noetl_servicekit.callers import Role, current_caller
+
+from noetl_projector.application.answer_queries import AnswerQueries
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ProjectionService"].full_name
+
+MAX_PAGE: Final = 1000
+DEFAULT_EXECUTIONS: Final = 50
+DEFAULT_COMMANDS: Final = 100
+MAX_WAIT_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 0.1
+"""Kept of the caller's time for the answer to reach it."""
+
+
+def register(server: grpc.aio.Server, queries: AnswerQueries) -> None:
+    """Serve the contract."""
+    pb_grpc.add_ProjectionServiceServicer_to_server(ProjectionServicer(queries), server)
+
+
+class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
+    """Translates; only NoETL's own services ask here, everybody else asks api."""
+
+    def __init__(self, queries: AnswerQueries) -> None:
+        self._queries = queries
+
+    async def GetExecution(  # noqa: N802 - named by the contract
+        self,
+        request: pb.GetExecutionRequest,
+        context: grpc.aio.ServicerContext[pb.GetExecutionRequest, pb.GetExecutionResponse],
+    ) -> pb.GetExecutionResponse:
+        """One execution."""
+        current_caller().require(Role.SERVICE)
+        view = await self._queries.get_execution(
+            _scope(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            min_version=request.min_version,
+            wait_seconds=_patience(context.time_remaining()),
+        )
+        return pb.GetExecutionResponse(execution=mapping.execution_message(view))
+
+    async def ListExecutions(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListExecutionsRequest,
+        context: grpc.aio.ServicerContext[pb.ListExecutionsRequest, pb.ListExecutionsResponse],
+    ) -> pb.ListExecutionsResponse:
+        """Executions, newest first."""
+        current_caller().require(Role.SERVICE)
+        whose = _scope(request.scope)
+        if whose is None:
+            raise InvalidInput("a listing names a tenant and an organization")
+        page = await self._queries.list_executions(
+            whose,
+            status=request.status,
+            path=request.path,
+            page_size=_page_size(request.page_size, default=DEFAULT_EXECUTIONS),
+            page_token=request.page_token,
+        )
+        return pb.ListExecutionsResponse(
+            executions=[mapping.execution_message(view) for view in page.executions],
+            next_page_token=page.next_page_token,
+        )
+
+    async def ListSilentCommands(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListSilentCommandsRequest,
+        context: grpc.aio.ServicerContext[pb.ListSilentCommandsRequest, pb.ListSilentCommandsResponse],
+    ) -> pb.ListSilentCommandsResponse:
+        """Silent commands, longest silent first."""
+        current_caller().require(Role.SERVICE)
+        limit = _page_size(request.page_size, default=DEFAULT_COMMANDS)
+        commands = await self._queries.silent_commands(limit=limit, after=silent_place(request.page_token))
+        return pb.ListSilentCommandsResponse(
+            commands=[mapping.silent_command_message(command) for command in commands],
+            next_page_token=silent_token(commands[-1]) if len(commands) == limit else "",
+        )
+
+
+def silent_token(command: SilentCommand) -> str:
+    """The place after this command."""
+    return f"{format_time(command.lease_until)}/{command.execution_id}/{command.command_id}"
+
+
+def silent_place(token: str) -> SilentPlace | None:
+    """The place that a token names; an empty token is the start."""
+    if not token:
+        return None
+    parts = token.split("/", maxsplit=2)
+    if len(parts) != 3:
+        raise InvalidInput(f"{token!r} is not a page token")
+    return parse_time(parts[0]), parse_id(parts[1]), parts[2]
+
+
+def _scope(message: common.Scope) -> Scope | None:
+    """Whose data; a service that names nobody asks for anybody's."""
+    if not message.tenant_id and not message.organization_id:
+        return None
+    if not message.tenant_id or not message.organization_id:
+        raise InvalidInput("a scope names both a tenant and an organization")
+    return Scope(tenant_id=message.tenant_id, organization_id=message.organization_id)
+
+
+def _page_size(asked: int, *, default: int) -> int:
+    if not 0 <= asked <= MAX_PAGE:
+        raise InvalidInput(f"a page has at most {MAX_PAGE} entries, not {asked}")
+    return asked or default
+
+
+def _patience(time_remaining: float | None) -> float:
+    return (
+        MAX_WAIT_SECONDS if time_remaining is None else min(max(time_remaining - ANSWER_SECONDS, 0), MAX_WAIT_SECONDS)
+    )

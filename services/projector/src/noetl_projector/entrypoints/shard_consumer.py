@@ -1,0 +1,147 @@
+"""Events from the bus: parsed, projected in batches by execution, acknowledged when their rows are committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_contracts.messages import stored_event
+from noetl_contracts.subjects import TRACEPARENT
+from noetl_core.envelope import StoredEvent, verify_link
+from noetl_core.errors import InvalidInput, NoetlError, Unavailable
+from noetl_core.ids import parse_id
+from noetl_core.ports.bus import Delivery, PullConsumer
+from noetl_core.sharding import shard_of
+from noetl_servicekit.logging import get_logger
+
+from noetl_projector.application.advance import Wanted
+from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.telemetry import ProjectorMetrics
+
+logger = get_logger()
+
+WAIT_SECONDS: Final = 5.0
+AWAY_SECONDS: Final = 0.25
+REDELIVERY_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    delivery: Delivery
+    execution_id: int
+    shard: int
+    event: StoredEvent
+
+
+class ShardConsumer:
+    """Takes what is there, at most a batch; while one batch is written, the next one gathers by itself."""
+
+    def __init__(
+        self,
+        consumer: PullConsumer,
+        project: ProjectBatch,
+        *,
+        batch_size: int,
+        shard_count: int,
+        metrics: ProjectorMetrics,
+        on_bus_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._consumer = consumer
+        self._project = project
+        self._batch_size = batch_size
+        self._shard_count = shard_count
+        self._metrics = metrics
+        self._on_bus_away = on_bus_away
+        self.bus_is_away = True
+        """Until the first fetch succeeds: whoever compares heads then does not rely on the bus."""
+
+    async def run(self, beat: Callable[[], None]) -> None:
+        """Consume for ever; raises while the database is away."""
+        while True:
+            beat()
+            try:
+                deliveries = await self._consumer.fetch(batch=self._batch_size, wait_seconds=WAIT_SECONDS)
+            except Unavailable as exc:
+                self._bus_went_away(exc)
+                await asyncio.sleep(AWAY_SECONDS)
+                continue
+            if self.bus_is_away:
+                self.bus_is_away = False
+                self._metrics.bus_away.set(0)
+                logger.info("projector.bus_is_back")
+            if deliveries:
+                await self.take(deliveries)
+
+    async def take(self, deliveries: Sequence[Delivery]) -> None:
+        """One batch, from parsing to acknowledgement."""
+        readable, unreadable = self._parse(deliveries)
+        if unreadable:
+            self._metrics.terminated.inc(len(unreadable))
+            with suppress(Unavailable):
+                await self._consumer.term(unreadable)
+        try:
+            await self._project(_by_execution(readable))
+        except NoetlError:
+            self._metrics.redelivery_requests.inc(len(readable))
+            with suppress(Unavailable):
+                await self._consumer.nak([one.delivery for one in readable], delay_seconds=REDELIVERY_SECONDS)
+            raise
+        # Should this get lost, the messages come again, and are known by their versions.
+        with suppress(Unavailable):
+            await self._consumer.ack([one.delivery for one in readable])
+            self._metrics.acknowledged.inc(len(readable))
+
+    def _parse(self, deliveries: Iterable[Delivery]) -> tuple[list[_Parsed], list[Delivery]]:
+        readable: list[_Parsed] = []
+        unreadable: list[Delivery] = []
+        for delivery in deliveries:
+            try:
+                execution_id, shard = self._place(delivery.subject)
+                event = stored_event(delivery.body, delivery.headers)
+                verify_link(event)
+            except NoetlError as exc:
+                unshardable = isinstance(exc, InvalidInput)
+                (self._metrics.events_unshardable if unshardable else self._metrics.decode_errors).inc()
+                self._metrics.errors.inc()
+                logger.warning("projector.undecodable_message", subject=delivery.subject, reason=exc.message)
+                unreadable.append(delivery)
+            else:
+                self._metrics.events_received.inc()
+                readable.append(_Parsed(delivery, execution_id, shard, event))
+        return readable, unreadable
+
+    def _place(self, subject: str) -> tuple[int, int]:
+        """Execution and shard; raises `InvalidInput` unless the publisher counts shards as we do."""
+        tokens = subject.split(".")
+        if len(tokens) != 6:
+            raise InvalidInput(f"{subject!r} is not the subject of an event")
+        execution_id = parse_id(tokens[4], what="execution_id")
+        shard = shard_of(execution_id, self._shard_count)
+        if tokens[5] != str(shard):
+            raise InvalidInput(f"execution {execution_id} belongs to shard {shard}, it came under {tokens[5]!r}")
+        return execution_id, shard
+
+    def _bus_went_away(self, exc: Unavailable) -> None:
+        self._metrics.bus_away.set(1)
+        if not self.bus_is_away:
+            self.bus_is_away = True
+            logger.warning("projector.bus_is_away", reason=exc.message)
+            self._on_bus_away()
+
+
+def _by_execution(parsed: Iterable[_Parsed]) -> list[Wanted]:
+    grouped: dict[int, list[_Parsed]] = {}
+    for one in parsed:
+        grouped.setdefault(one.execution_id, []).append(one)
+    return [
+        Wanted(
+            execution_id=execution_id,
+            shard=group[0].shard,
+            events=tuple(one.event for one in group),
+            trace=group[0].delivery.headers.get(TRACEPARENT, ""),
+        )
+        for execution_id, group in grouped.items()
+    ]

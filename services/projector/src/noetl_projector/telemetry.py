@@ -1,0 +1,86 @@
+"""What the projector counts."""
+
+from __future__ import annotations
+
+from noetl_servicekit.metrics import SIZE_BUCKETS, MetricSet
+
+
+class ProjectorMetrics:
+    """Events that came in, rows that went out, and everything that did not go the straight way."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self._of_messages(metrics)
+        self._of_projections(metrics)
+        self._of_lag(metrics)
+
+    def _of_messages(self, metrics: MetricSet) -> None:
+        self.events_received = metrics.counter("noetl_projector_events_received_total", "Events taken from the bus.")
+        self.events_unowned = metrics.counter(
+            "noetl_projector_events_unowned_total", "Events of shards that another replica owns."
+        )
+        self.events_unshardable = metrics.counter(
+            "noetl_projector_events_unshardable_total", "Messages whose subject names no execution and shard."
+        )
+        self.decode_errors = metrics.counter(
+            "noetl_projector_decode_errors_total", "Messages that are not the event that they claim to be."
+        )
+        self.acknowledged = metrics.counter(
+            "noetl_projector_acknowledged_notifications_total", "Messages acknowledged after their rows were committed."
+        )
+        self.terminated = metrics.counter(
+            "noetl_projector_terminated_notifications_total",
+            "Messages that are never to come again, for nobody can read them.",
+        )
+        self.redelivery_requests = metrics.counter(
+            "noetl_projector_delayed_redelivery_requests_total", "Messages given back because the database was away."
+        )
+
+    def _of_projections(self, metrics: MetricSet) -> None:
+        self.events_projected = metrics.counter("noetl_projector_events_projected_total", "Events folded into rows.")
+        self.events_recovered = metrics.counter(
+            "noetl_projector_events_recovered_total", "Events read from the log because the bus had not delivered them."
+        )
+        self.events_stale = metrics.counter(
+            "noetl_projector_events_stale_total", "Events that came again, or late, and were in the rows already."
+        )
+        self.rows_written = metrics.counter("noetl_projector_rows_written_total", "Rows of executions written.")
+        self.stale_records = metrics.counter(
+            "noetl_projector_projection_stale_records_total", "Rows not written because newer ones were there."
+        )
+        self.fenced = metrics.counter(
+            "noetl_projector_fenced_total", "Rows not written because a later owner of the shard had written them."
+        )
+        self.projection_errors = metrics.counter(
+            "noetl_projector_projection_errors_total", "Times that an execution could not be folded or stored."
+        )
+        self.errors = metrics.counter(
+            "noetl_projector_errors_total", "Everything that went wrong: undecodable, unfoldable, unavailable."
+        )
+        self.quarantined = metrics.gauge(
+            "noetl_projector_quarantined_executions", "Executions set aside after repeated failures."
+        )
+        self.cached = metrics.gauge("noetl_projector_cached_executions", "Executions whose state is in memory.")
+        self.batch_events = metrics.histogram("noetl_projector_batch_events", "Events a batch.", buckets=SIZE_BUCKETS)
+        self.batch_seconds = metrics.histogram(
+            "noetl_projector_batch_seconds", "Time from the start of a batch to the commit of its rows."
+        )
+
+    def _of_lag(self, metrics: MetricSet) -> None:
+        self.lag = metrics.histogram(
+            "noetl_projection_lag_seconds",
+            "Time from the append of the oldest event of a row's update to its commit, by the database's clock.",
+        )
+        self.shard_lag = metrics.gauge(
+            "noetl_projection_shard_lag_seconds", "The same for the last update of each shard.", ("shard",)
+        )
+        self.last_batch_at = metrics.gauge(
+            "noetl_projector_last_batch_timestamp_seconds", "When rows were last written, by the database's clock."
+        )
+        self.checkpoint_at = metrics.gauge(
+            "noetl_projector_checkpoint_timestamp_seconds",
+            "Time up to which every head of the shard has been compared with its row.",
+            ("shard",),
+        )
+        self.bus_away = metrics.gauge(
+            "noetl_projector_bus_away", "1 while the bus does not answer, and heads are polled."
+        )
