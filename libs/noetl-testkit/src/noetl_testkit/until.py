@@ -3,21 +3,20 @@
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
 
 _POLL_SECONDS = 0.01
-_T = TypeVar("_T")
 
 
-async def until(condition: Callable[[], _T] | Callable[[], Awaitable[_T]], *, seconds: float = 15.0) -> _T:
-    """The first truthy answer; an AssertionError that shows the last answer when time is over."""
+async def until(condition: Callable[[], object], *, seconds: float = 15.0) -> None:
+    """Return when the answer, awaited if it can be, is truthy; an AssertionError shows the last one."""
     deadline = time.monotonic() + seconds
     while True:
         answer = condition()
-        value: _T = await answer if inspect.isawaitable(answer) else answer
-        if value:
-            return value
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return
         if time.monotonic() > deadline:
-            raise AssertionError(f"not so within {seconds:g} s; the last answer was {value!r}")
+            raise AssertionError(f"not so within {seconds:g} s; the last answer was {answer!r}")
         await asyncio.sleep(_POLL_SECONDS)
