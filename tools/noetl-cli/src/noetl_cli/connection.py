@@ -43,6 +43,9 @@ class Server:
     """Where payloads can be read from here; only known of a stack on this machine."""
 
 
+FindServer = Callable[[], Server]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
     """The contracts of api; without a scope, the token decides whose data they are about."""
@@ -53,14 +56,16 @@ class Clients:
 
 
 def takes_server(command: Command) -> Command:
-    """Adds the options that name a server; the command gets a `server`."""
+    """Adds the options that name a server; the command gets a `find_server` to call when it is sure of itself."""
 
     @click.option("--address", envvar=ADDRESS_VARIABLE, show_envvar=True, metavar="HOST:PORT", help=_ADDRESS_HELP)
     @click.option("--token", envvar=TOKEN_VARIABLE, show_envvar=True, metavar="TOKEN", help=_WHO_HELP)
     @functools.wraps(command)
     def with_server(*args: Any, address: str | None, token: str | None, **kwargs: Any) -> Any:
-        server = locate_server(address=address, token=token, env=os.environ, working_directory=Path.cwd())
-        return command(*args, server=server, **kwargs)
+        def find_server() -> Server:
+            return locate_server(address=address, token=token, env=os.environ, working_directory=Path.cwd())
+
+        return command(*args, find_server=find_server, **kwargs)
 
     return with_server  # type: ignore[return-value]  # click reads its options, not its signature
 

@@ -6,7 +6,7 @@ import click
 from noetl_core.ports.catalog import CatalogPage, PlaybookSource, Registered
 
 from noetl_cli.commands.arguments import naming_the_file
-from noetl_cli.connection import Server, connected, takes_server
+from noetl_cli.connection import FindServer, connected, takes_server
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.reporting import problem_lines
 from noetl_cli.shown.catalog import entry_document, entry_lines, registered_document, registered_line
@@ -22,7 +22,7 @@ def catalog() -> None:
 @click.argument("file", type=SOURCE_FILE)
 @output_option
 @takes_server
-def register(*, file: str, output: Output, server: Server) -> None:
+def register(*, file: str, output: Output, find_server: FindServer) -> None:
     """Register the playbook in FILE as a new version.
 
     The same content as the newest version stays that version. A broken playbook is refused with every problem and
@@ -34,7 +34,7 @@ def register(*, file: str, output: Output, server: Server) -> None:
     """
 
     async def send(content: str) -> Registered:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.catalog.register(None, content)
 
     with naming_the_file(file):
@@ -52,11 +52,11 @@ def register(*, file: str, output: Output, server: Server) -> None:
 @click.option("--page-token", default="", metavar="TOKEN", help="Go on where the last list ended.")
 @output_option
 @takes_server
-def list_playbooks(*, limit: int, page_token: str, output: Output, server: Server) -> None:
+def list_playbooks(*, limit: int, page_token: str, output: Output, find_server: FindServer) -> None:
     """List the newest version of every playbook."""
 
     async def get() -> CatalogPage:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.catalog.list(None, page_size=limit, page_token=page_token)
 
     _show_page(asyncio.run(get()), output)
@@ -68,11 +68,11 @@ def list_playbooks(*, limit: int, page_token: str, output: Output, server: Serve
 @click.option("--page-token", default="", metavar="TOKEN", help="Go on where the last list ended.")
 @output_option
 @takes_server
-def versions(*, path: str, limit: int, page_token: str, output: Output, server: Server) -> None:
+def versions(*, path: str, limit: int, page_token: str, output: Output, find_server: FindServer) -> None:
     """List the versions of the playbook at PATH, newest first."""
 
     async def get() -> CatalogPage:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.catalog.versions(None, path, page_size=limit, page_token=page_token)
 
     _show_page(asyncio.run(get()), output)
@@ -83,7 +83,7 @@ def versions(*, path: str, limit: int, page_token: str, output: Output, server: 
 @click.option("--version", default=0, type=click.IntRange(min=0), help="Which one [default: the newest].")
 @output_option
 @takes_server
-def get(*, path: str, version: int, output: Output, server: Server) -> None:
+def get(*, path: str, version: int, output: Output, find_server: FindServer) -> None:
     """Print the playbook at PATH, exactly as it was registered.
 
     \b
@@ -92,7 +92,7 @@ def get(*, path: str, version: int, output: Output, server: Server) -> None:
     """
 
     async def fetch() -> PlaybookSource:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.catalog.get(None, path=path, version=version)
 
     source = asyncio.run(fetch())

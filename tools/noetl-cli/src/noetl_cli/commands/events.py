@@ -12,7 +12,7 @@ from noetl_core.ports.event_log import EventPage
 from noetl_core.recorded import record
 
 from noetl_cli.commands.arguments import EXECUTION_ID
-from noetl_cli.connection import Clients, Server, connected, takes_server
+from noetl_cli.connection import Clients, FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode, exit_code_of_status
 from noetl_cli.follow.watching import watch_through_outages
 from noetl_cli.output import Output, echo_json, echo_json_line, output_option
@@ -37,7 +37,7 @@ def events(
     limit: int,
     timeout_seconds: float | None,
     output: Output,
-    server: Server,
+    find_server: FindServer,
 ) -> None:
     """Show the events of an execution, oldest first.
 
@@ -50,6 +50,7 @@ def events(
       noetl events 271828182845904523 --from 15 -o json | jq '.events[].event_type'
       noetl events 271828182845904523 --follow
     """
+    server = find_server()
     if follow:
         sys.exit(asyncio.run(_follow(server, execution_id, from_version, timeout_seconds, output)))
     page = asyncio.run(_read(server, execution_id, from_version, limit))

@@ -8,7 +8,7 @@ from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ports.projections import ExecutionPage, ExecutionView
 
 from noetl_cli.commands.arguments import EXECUTION_ID
-from noetl_cli.connection import Server, connected, takes_server
+from noetl_cli.connection import FindServer, connected, takes_server
 from noetl_cli.exits import exit_code_of_status
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.executions import detailed_document, execution_document, execution_lines, list_lines
@@ -18,7 +18,7 @@ from noetl_cli.shown.executions import detailed_document, execution_document, ex
 @click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
 @output_option
 @takes_server
-def status(*, execution_id: int, output: Output, server: Server) -> None:
+def status(*, execution_id: int, output: Output, find_server: FindServer) -> None:
     """Show one execution and its steps.
 
     Exits with 0 while it runs or if it COMPLETED, 1 if it FAILED, 4 if it was CANCELLED, 3 if there is none.
@@ -30,7 +30,7 @@ def status(*, execution_id: int, output: Output, server: Server) -> None:
     """
 
     async def get() -> ExecutionView:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.executions.get(None, execution_id)
 
     view = asyncio.run(get())
@@ -47,7 +47,7 @@ def status(*, execution_id: int, output: Output, server: Server) -> None:
 @click.option("--reason", default="", help="Why; it is kept with the event.")
 @output_option
 @takes_server
-def cancel(*, execution_id: int, reason: str, output: Output, server: Server) -> None:
+def cancel(*, execution_id: int, reason: str, output: Output, find_server: FindServer) -> None:
     """End an execution now; what it runs is stopped within seconds.
 
     \b
@@ -56,7 +56,7 @@ def cancel(*, execution_id: int, reason: str, output: Output, server: Server) ->
     """
 
     async def end() -> int:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.executions.cancel(None, execution_id, reason=reason)
 
     stream_version = asyncio.run(end())
@@ -78,7 +78,7 @@ def cancel(*, execution_id: int, reason: str, output: Output, server: Server) ->
 @output_option
 @takes_server
 def list_executions(
-    *, status: str | None, path: str, limit: int, page_token: str, output: Output, server: Server
+    *, status: str | None, path: str, limit: int, page_token: str, output: Output, find_server: FindServer
 ) -> None:
     """List executions, newest first.
 
@@ -89,7 +89,7 @@ def list_executions(
     """
 
     async def get() -> ExecutionPage:
-        async with connected(server) as clients:
+        async with connected(find_server()) as clients:
             return await clients.executions.list(
                 None, status=status or "", path=path, page_size=limit, page_token=page_token
             )

@@ -10,7 +10,7 @@ from noetl_core.errors import NoetlError, NotFound, Rejected
 from noetl_core.fold import State
 
 from noetl_cli.commands.arguments import EXECUTION_ID
-from noetl_cli.connection import Server, connected, takes_server
+from noetl_cli.connection import FindServer, Server, connected, takes_server
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.text import one_line
@@ -23,7 +23,7 @@ _LONGEST_SHOWN = 500
 @click.argument("step", required=False)
 @output_option
 @takes_server
-def result(*, execution_id: int, step: str | None, output: Output, server: Server) -> None:
+def result(*, execution_id: int, step: str | None, output: Output, find_server: FindServer) -> None:
     """Show what the steps of an execution returned, or one STEP.
 
     Payloads are read from the payload directory of the stack on this machine.
@@ -33,7 +33,7 @@ def result(*, execution_id: int, step: str | None, output: Output, server: Serve
       noetl result 271828182845904523
       noetl result 271828182845904523 greet -o json | jq .result
     """
-    results = asyncio.run(_results(server, execution_id, step))
+    results = asyncio.run(_results(find_server(), execution_id, step))
     if step is not None:
         value = results[step]
         if output is Output.JSON:

@@ -12,7 +12,7 @@ from noetl_core.ports.catalog import Registered
 
 from noetl_cli.commands.arguments import naming_the_file
 from noetl_cli.commands.result import show_last_result
-from noetl_cli.connection import Clients, Server, connected, takes_server
+from noetl_cli.connection import Clients, FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode, exit_code_of_status
 from noetl_cli.follow.display import choose_display
 from noetl_cli.follow.following import SilentDisplay, follow_to_end
@@ -76,7 +76,7 @@ def run(
     timeout_seconds: float | None,
     start_key: str,
     output: Output,
-    server: Server,
+    find_server: FindServer,
 ) -> None:
     """Register the playbook in FILE, start it, and show it until it has ended.
 
@@ -110,7 +110,7 @@ def run(
             timeout_seconds=timeout_seconds,
             output=output,
         )
-        sys.exit(_run(request, server))
+        sys.exit(_run(request, find_server()))
 
 
 def _run(request: _Request, server: Server) -> int:

@@ -75,7 +75,7 @@ class PlainDisplay:
 
     def take(self, event: StoredEvent, *, now: datetime) -> None:
         for row in self._progress.take(event, now=now):
-            told = (row.status, row.activation, row.attempt)
+            told = (row.status, row.activation, max(row.attempt, 1))  # entered and issued is one thing to people
             if self._told.get(row.step) != told:
                 self._told[row.step] = told
                 click.echo(_row_text(row, self._progress.server_time(now), width=0, mark=""))

@@ -1,0 +1,126 @@
+"""The whole of NoETL for tests: the stack of `noetl dev up` in a temporary directory, used through its own command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noetl_cli.dev.endpoint import LocalEndpoint
+from noetl_cli.dev.home import StackHome
+from noetl_cli.dev.processes import descendants
+from noetl_cli.dev.stack import SETTINGS_FILE
+from noetl_cli.dev.state import StackState, Status
+
+from noetl_testkit.eventually import eventually
+
+COMMAND_SECONDS = 120.0
+_START_SECONDS = 180.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a command ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """What `-o json` printed."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> Sequence[Any]:
+        """What `--follow -o json` printed."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalStack:
+    """A running stack; its processes may be killed, they come back."""
+
+    home: StackHome
+
+    @property
+    def endpoint(self) -> LocalEndpoint:
+        """How clients reach it."""
+        endpoint = LocalEndpoint.read(self.home)
+        assert endpoint is not None
+        return endpoint
+
+    def noetl(self, *arguments: str, stdin: str | None = None, seconds: float = COMMAND_SECONDS) -> Ran:
+        """Run the command as a person would, and wait until it has ended."""
+        with self.started(*arguments) as process:
+            out, err = process.communicate(stdin, timeout=seconds)
+        return Ran(code=process.returncode, out=out, err=err)
+
+    @contextmanager
+    def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """The command while it runs; killed at the end if it still does."""
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "noetl_cli", *arguments],
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def state(self) -> StackState:
+        """What the supervisor says."""
+        state = StackState.read(self.home.state_file)
+        assert state is not None
+        return state.observed()
+
+    def pid(self, component: str) -> int:
+        """The process of a component, once it is ready."""
+        return eventually(lambda: self._ready_pid(component), seconds=_START_SECONDS)
+
+    def kill(self, component: str) -> int:
+        """`kill -9`; the supervisor starts it again. Returns which process it was."""
+        pid = self.pid(component)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def processes_below(self, component: str) -> frozenset[int]:
+        """What a component has started itself."""
+        return descendants(self.pid(component))
+
+    def _ready_pid(self, component: str) -> int | None:
+        found = self.state().components[component]
+        is_up = found.status is Status.READY and found.process is not None and found.process.is_alive()
+        return found.process.pid if is_up and found.process is not None else None
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+        return {**inherited, "NOETL_HOME": str(self.home.root)}
+
+
+@contextmanager
+def local_stack(settings: Mapping[str, str] | None = None) -> Iterator[LocalStack]:
+    """A stack of one's own until the end; `settings` go over those of every service."""
+    with tempfile.TemporaryDirectory(prefix="noetl-stack-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o711)  # PostgreSQL may have to run as another user
+        stack = LocalStack(home=StackHome(root=Path(directory).resolve() / "stack"))
+        stack.home.create()
+        lines = [f"{name}={value}\n" for name, value in (settings or {}).items()]
+        (stack.home.root / SETTINGS_FILE).write_text("".join(lines), encoding="utf-8")
+        try:
+            up = stack.noetl("dev", "up", seconds=_START_SECONDS)
+            assert up.code == 0, f"the stack did not start:\n{up.out}{up.err}"
+            yield stack
+        finally:
+            stack.noetl("dev", "down")
