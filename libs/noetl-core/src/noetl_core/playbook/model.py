@@ -7,13 +7,84 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from noetl_core.canonical import JsonValue
+from noetl_core.playbook.loop_model import (
+    Cursor,
+    Engine,
+    FailureBudget,
+    FrameFailure,
+    FramePolicy,
+    FrameProcess,
+    Loop,
+    Reduce,
+    RetryMode,
+)
+from noetl_core.playbook.task_model import (
+    Action,
+    Amount,
+    Assignment,
+    Condition,
+    Count,
+    Do,
+    LoopMode,
+    Output,
+    OutputScope,
+    PageBy,
+    Paginate,
+    RateLimit,
+    Rule,
+    Selected,
+    SetScope,
+    Stream,
+    Task,
+    TaskLoop,
+    Tool,
+    ToolKind,
+)
 
-
-class ToolKind(StrEnum):
-    """The tools that this version can run."""
-
-    PYTHON = "python"
-    NOOP = "noop"
+__all__ = [
+    "Action",
+    "AdmitRule",
+    "Amount",
+    "Arc",
+    "ArcEvent",
+    "ArcMode",
+    "Assignment",
+    "Condition",
+    "Count",
+    "Cursor",
+    "Do",
+    "Engine",
+    "FailureBudget",
+    "FailureMode",
+    "FrameFailure",
+    "FramePolicy",
+    "FrameProcess",
+    "KeychainEntry",
+    "KeychainScope",
+    "Loop",
+    "LoopMode",
+    "Next",
+    "NoMatch",
+    "Output",
+    "OutputScope",
+    "PageBy",
+    "Paginate",
+    "Playbook",
+    "Profile",
+    "RateLimit",
+    "Reduce",
+    "RetryMode",
+    "Rule",
+    "Selected",
+    "SetScope",
+    "Step",
+    "Stream",
+    "Task",
+    "TaskLoop",
+    "Tool",
+    "ToolKind",
+    "WorkbookTask",
+]
 
 
 class ArcMode(StrEnum):
@@ -23,6 +94,19 @@ class ArcMode(StrEnum):
     INCLUSIVE = "inclusive"
 
 
+class ArcEvent(StrEnum):
+    """What an arc waits for, if it is not the end of the step."""
+
+    CALL_PARTIAL = "call.partial"
+
+
+class NoMatch(StrEnum):
+    """How a branch ends where no arc is taken."""
+
+    COMPLETE = "complete"
+    QUIET = "quiet"
+
+
 class FailureMode(StrEnum):
     """After an unhandled failure, other branches run to their end, or the execution ends now."""
 
@@ -30,15 +114,19 @@ class FailureMode(StrEnum):
     FAIL_FAST = "fail_fast"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """What a step calls. `config` has the keys of its kind: `code, libs` for python, `result` for noop."""
+class Profile(StrEnum):
+    """Where an execution runs."""
 
-    kind: ToolKind
-    label: str | None = None
-    input: Mapping[str, JsonValue] = field(default_factory=dict)
-    config: Mapping[str, JsonValue] = field(default_factory=dict)
-    timeout_seconds: float | None = None
+    LOCAL = "local"
+    DISTRIBUTED = "distributed"
+    AUTO = "auto"
+
+
+class KeychainScope(StrEnum):
+    """Who shares what a keychain entry resolves to: all executions, or nobody."""
+
+    GLOBAL = "global"
+    LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +134,9 @@ class Arc:
     """A way from one step to another, taken if its condition holds; without one it always does."""
 
     step: str
-    when: str | bool = True
+    when: Condition = True
+    set: tuple[Assignment, ...] = ()
+    on: ArcEvent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +145,68 @@ class Next:
 
     mode: ArcMode = ArcMode.EXCLUSIVE
     arcs: tuple[Arc, ...] = ()
+    on_no_match: NoMatch = NoMatch.COMPLETE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitRule:
+    """Whether a step may start if a condition holds; `else` is a rule whose condition is `True`."""
+
+    when: Condition = True
+    allow: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A named place in the workflow with the tool that runs there."""
+    """A named place in the workflow with what runs there."""
 
     name: str
     desc: str = ""
     tool: Tool
+    """The tool of a step that has one; of a pipeline, the first."""
+    tasks: tuple[Task, ...] = ()
+    """What runs, in order: a single tool is a pipeline of one."""
+    is_pipeline: bool = False
+    """Whether the tools are written as a list; then the result has labels too."""
     input: Mapping[str, JsonValue] = field(default_factory=dict)
+    loop: Loop | None = None
+    reduce: Reduce | None = None
+    set: tuple[Assignment, ...] = ()
+    output: Output | None = None
     next: Next = field(default_factory=Next)
+    timeout_seconds: float | None = None
+    """Of the whole activation."""
     failure_mode: FailureMode = FailureMode.BEST_EFFORT
+    admit: tuple[AdmitRule, ...] = ()
 
-    def merged_input(self) -> dict[str, JsonValue]:
-        """The input templates of the call: the tool's own win over those of its step."""
-        return {**self.input, **self.tool.input}
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            label = self.tool.label or f"{self.name}_task"
+            object.__setattr__(self, "tasks", (Task(label=label, tool=self.tool),))
+
+    def merged_input(self, task: Task | None = None) -> dict[str, JsonValue]:
+        """The input templates of a call, the first one if none is named: the tool's own win over those of its step."""
+        return {**self.input, **(task.tool if task else self.tool).input}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeychainEntry:
+    """A secret under the name by which tools know it; `config` has the keys of its kind."""
+
+    name: str
+    kind: str
+    scope: KeychainScope = KeychainScope.LOCAL
+    auto_renew: bool = False
+    config: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkbookTask:
+    """A tool that steps call by name."""
+
+    name: str
+    desc: str = ""
+    tool: Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,8 +217,15 @@ class Playbook:
     path: str
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)
     workload: Mapping[str, JsonValue] = field(default_factory=dict)
+    profile: Profile = Profile.AUTO
     entry_step: str
     final_step: str | None = None
     no_next_is_error: bool = False
+    timeout_seconds: float | None = None
+    """Of the whole execution."""
+    keychain: Mapping[str, KeychainEntry] = field(default_factory=dict)
+    """By name, in written order."""
+    workbook: Mapping[str, WorkbookTask] = field(default_factory=dict)
+    """By name, in written order."""
     steps: Mapping[str, Step]
     """By name, in written order."""
