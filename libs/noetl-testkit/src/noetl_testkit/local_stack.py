@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,14 +15,15 @@ from typing import Any
 
 from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.home import StackHome
-from noetl_cli.dev.processes import descendants
-from noetl_cli.dev.stack import SETTINGS_FILE
+from noetl_cli.dev.postgres import PostgresCluster
+from noetl_cli.dev.stack import DATABASE, SETTINGS_FILE
 from noetl_cli.dev.state import StackState, Status
 
 from noetl_testkit.eventually import eventually
 
 COMMAND_SECONDS = 120.0
 _START_SECONDS = 180.0
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +67,18 @@ class LocalStack:
     @contextmanager
     def started(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """The command while it runs; killed at the end if it still does."""
-        process = subprocess.Popen(
+        with subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-P", "-m", "noetl_cli", *arguments],
-            env=self._environment(),
+            env=self.environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def state(self) -> StackState:
         """What the supervisor says."""
@@ -87,7 +88,9 @@ class LocalStack:
 
     def pid(self, component: str) -> int:
         """The process of a component, once it is ready."""
-        return eventually(lambda: self._ready_pid(component), seconds=_START_SECONDS)
+        pid = eventually(lambda: self._ready_pid(component), seconds=_START_SECONDS)
+        assert pid is not None
+        return pid
 
     def kill(self, component: str) -> int:
         """`kill -9`; the supervisor starts it again. Returns which process it was."""
@@ -95,16 +98,39 @@ class LocalStack:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def processes_below(self, component: str) -> frozenset[int]:
-        """What a component has started itself."""
-        return descendants(self.pid(component))
+    @contextmanager
+    def held_down(self, component: str) -> Iterator[None]:
+        """Killed, and killed again whenever the supervisor has started it anew."""
+        released = threading.Event()
+
+        def hold() -> None:
+            while not released.is_set():
+                process = self.state().components[component].process
+                if process is not None and process.is_alive():
+                    os.kill(process.pid, signal.SIGKILL)
+                released.wait(_POLL_SECONDS)
+
+        holder = threading.Thread(target=hold, name=f"hold {component} down")
+        holder.start()
+        try:
+            yield
+        finally:
+            released.set()
+            holder.join()
+
+    @property
+    def owner_dsn(self) -> str:
+        """The database, as its owner sees it."""
+        ports = json.loads(self.home.ports_file.read_text(encoding="utf-8"))
+        return PostgresCluster(directory=self.home.root / "postgres", port=ports["postgres"]).dsn(DATABASE)
 
     def _ready_pid(self, component: str) -> int | None:
         found = self.state().components[component]
         is_up = found.status is Status.READY and found.process is not None and found.process.is_alive()
         return found.process.pid if is_up and found.process is not None else None
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Ours, without settings of other stacks."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
         return {**inherited, "NOETL_HOME": str(self.home.root)}
 

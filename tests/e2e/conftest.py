@@ -1,0 +1,27 @@
+"""The whole of NoETL, started once for all tests of this directory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from noetl_testkit.local_stack import LocalStack, local_stack
+
+# Short, so that what is lost is noticed while a test waits for it.
+SETTINGS = {
+    "NOETL_COMMAND_LEASE_SECONDS": "3",
+    "NOETL_HEARTBEAT_SECONDS": "1",
+    "NOETL_HEAD_POLL_SECONDS": "1",
+    "NOETL_REHINT_SECONDS": "1",
+    "NOETL_LOG_LEVEL": "debug",
+}
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[LocalStack]:
+    with local_stack(SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def examples() -> Path:
+    return Path(__file__).parents[2] / "examples" / "playbooks"

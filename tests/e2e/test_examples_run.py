@@ -1,0 +1,88 @@
+"""The examples, run by the command that a person would type, on real processes."""
+
+from pathlib import Path
+
+from noetl_cli.dev.sql import fetch_value
+from noetl_testkit.local_stack import LocalStack
+
+TWO_STEPS = [
+    "playbook.initialized",
+    *("workflow.initialized", "step.enter", "command.issued"),
+    *("command.claimed", "command.started"),
+    *("call.done", "step.exit", "command.completed"),
+    *("step.enter", "command.issued", "command.claimed", "command.started"),
+    *("call.done", "step.exit", "command.completed", "workflow.completed", "playbook.completed"),
+]
+
+
+def test_hello_world_completes_and_its_result_can_be_read(stack: LocalStack, examples: Path) -> None:
+    ran = stack.noetl("run", str(examples / "hello_world.yaml"))
+
+    assert (ran.code, ran.err) == (0, "")
+    assert "COMPLETED in " in ran.out
+    assert 'result of greet: "Hello, world"' in ran.out
+
+
+def test_two_steps_are_eighteen_events_in_at_most_six_transactions(stack: LocalStack, examples: Path) -> None:
+    ran = stack.noetl("run", str(examples / "two_steps.yaml"), "--set", "who=Ada", "-o", "json")
+    assert ran.code == 0, ran
+    execution_id = ran.document["execution_id"]
+
+    events = stack.noetl("events", execution_id, "-o", "json").document
+    assert [event["event_type"] for event in events["events"]] == TWO_STEPS
+    assert [event["stream_version"] for event in events["events"]] == list(range(1, 19))
+    assert (events["head_version"], events["terminal"]) == (18, True)
+
+    query = "SELECT count(DISTINCT xmin::text) FROM noetl.event WHERE execution_id = $1"
+    assert fetch_value(stack.owner_dsn, query, int(execution_id)) <= 6
+    results = stack.noetl("result", execution_id, "-o", "json").document["results"]
+    assert results == {
+        "greet": {"text": "Hello, Ada", "length": 10},
+        "shout": {"text": "HELLO, ADA!", "length": 11},
+    }
+
+
+def test_an_arc_that_holds_leads_through_the_review_and_the_ways_meet_again(stack: LocalStack, examples: Path) -> None:
+    ran = stack.noetl("run", str(examples / "conditional.yaml"), "-o", "json")
+
+    assert ran.code == 0, ran
+    steps = {step["step"]: (step["status"], step["activation"]) for step in ran.document["steps"]}
+    assert steps == {"score": ("done", 1), "review": ("done", 1), "done": ("done", 1)}
+    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    assert results["done"] == {"risk": 1.2, "approved": True}
+
+
+def test_an_arc_that_does_not_hold_has_the_review_skipped(stack: LocalStack, examples: Path) -> None:
+    ran = stack.noetl("run", str(examples / "conditional.yaml"), "--set", "amount=80", "-o", "json")
+
+    assert ran.code == 0, ran
+    steps = {step["step"]: step["status"] for step in ran.document["steps"]}
+    assert steps == {"score": "done", "review": "skipped", "done": "done"}
+
+
+def test_a_failure_that_an_arc_handles_is_no_failure_of_the_execution(stack: LocalStack, examples: Path) -> None:
+    ran = stack.noetl("run", str(examples / "failing.yaml"), "-o", "json")
+
+    assert ran.code == 0, ran
+    steps = {step["step"]: step["status"] for step in ran.document["steps"]}
+    assert steps == {"divide": "failed", "recover": "done", "report": "skipped"}
+    result = stack.noetl("result", ran.document["execution_id"], "recover", "-o", "json").document["result"]
+    assert result["recovered"] is True
+    assert result["code"] == "PY_ZeroDivisionError"
+
+
+def test_a_failure_that_nothing_handles_fails_the_execution_with_step_and_code(
+    stack: LocalStack, examples: Path
+) -> None:
+    file = str(examples / "failing.yaml")
+
+    ran = stack.noetl("run", file, "--set", "handled=false", "-o", "json")
+    assert ran.code == 1
+    assert ran.document["status"] == "FAILED"
+    assert (ran.document["error"]["step"], ran.document["error"]["code"]) == ("divide", "PY_ZeroDivisionError")
+
+    text = stack.noetl("run", file, "--set", "handled=false")
+    assert text.code == 1
+    assert "step 'divide': division by zero (PY_ZeroDivisionError)" in text.out
+    status = stack.noetl("status", ran.document["execution_id"], "-o", "json")
+    assert (status.code, status.document["status"], status.document["error"]) == (1, "FAILED", ran.document["error"])
