@@ -126,8 +126,8 @@ def two_steps(history: History) -> History:
     history.add(claimed(one), started(one))
     history.add(
         done(one),
-        StepExited(step="first", activation=1, status="ok", fired=("second",)),
         completed(one),
+        StepExited(step="first", activation=1, status="ok", fired=("second",)),
         StepEntered(step="second", activation=1, cause_step="first", consumes=("first",)),
         two,
         replace(claimed(two), after=one.command_id),
@@ -135,8 +135,8 @@ def two_steps(history: History) -> History:
     )
     return history.add(
         done(two),
-        StepExited(step="second", activation=1, status="ok"),
         completed(two),
+        StepExited(step="second", activation=1, status="ok"),
         WorkflowCompleted(),
         PlaybookCompleted(),
     )

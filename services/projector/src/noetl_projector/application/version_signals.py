@@ -33,27 +33,27 @@ class VersionSignals:
     """Who waits for which execution."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, set[Moved]] = {}
-        self._count = 0
+        self._listeners: dict[int, set[Moved]] = {}
+        self.waiting = 0
 
     @contextmanager
     def listen(self, execution_id: int) -> Iterator[Moved]:
         """Begin before looking at the row, so that nothing can be written unnoticed in between."""
-        if self._count >= MAX_WAITING:
+        if self.waiting >= MAX_WAITING:
             raise Overloaded(f"{MAX_WAITING} queries wait for rows already")
         moved = Moved()
-        self._count += 1
-        self._waiting.setdefault(execution_id, set()).add(moved)
+        self.waiting += 1
+        self._listeners.setdefault(execution_id, set()).add(moved)
         try:
             yield moved
         finally:
-            self._count -= 1
-            others = self._waiting[execution_id]
+            self.waiting -= 1
+            others = self._listeners[execution_id]
             others.discard(moved)
             if not others:
-                del self._waiting[execution_id]
+                del self._listeners[execution_id]
 
     def announce(self, execution_id: int) -> None:
         """A row was written."""
-        for moved in self._waiting.get(execution_id, ()):
+        for moved in self._listeners.get(execution_id, ()):
             moved.set()

@@ -1,0 +1,622 @@
+"""The projector's application over in-memory twins: what reaches the rows, whatever the bus does."""
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from noetl_contracts.messages import event_headers
+from noetl_contracts.subjects import event_subject, shard_filter
+from noetl_core.commands.state import Command
+from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.errors import Unavailable
+from noetl_core.ports.bus import Delivery, Message
+from noetl_core.ports.projection_store import ShardCheckpoint
+from noetl_core.ports.projections import ExecutionView
+from noetl_core.sharding import shard_of
+from noetl_projector.application import project_batch
+from noetl_projector.application.advance import Wanted
+from noetl_projector.application.checkpoints import Checkpoints
+from noetl_projector.application.compare_heads import GRACE, OVERLAP, CompareHeads
+from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.application.store_rows import StoreRows
+from noetl_projector.application.troubles import Troubles
+from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.entrypoints.shard_consumer import ShardConsumer
+from noetl_projector.telemetry import ProjectorMetrics
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.compliance.projections import projected
+from noetl_testkit.histories import (
+    EXECUTION,
+    NOON,
+    TRACE,
+    History,
+    choices,
+    drawn_history,
+    initialized,
+    shuffled_delivery,
+    two_steps,
+)
+from noetl_testkit.memory.bus import InMemoryBus
+from noetl_testkit.memory.history_log import HistoryLog
+from noetl_testkit.memory.projections import InMemoryProjections
+
+SHARD = shard_of(EXECUTION, 64)
+
+
+class Process:
+    """A projector without its loops; a second one over the same log and store is what comes after a crash."""
+
+    def __init__(self, log: HistoryLog, store: InMemoryProjections, *, epoch: int = 1, capacity: int = 100) -> None:
+        self.log, self.store = log, store
+        self.epochs: dict[int, int] = dict.fromkeys(range(64), epoch)
+        self.metrics = MetricSet()
+        self.known = KnownStates(capacity)
+        self.troubles = Troubles()
+        self.signals = VersionSignals()
+        counts = ProjectorMetrics(self.metrics)
+        self.checkpoints = Checkpoints(store, counts)
+        store_rows = StoreRows(
+            store,
+            epoch=self.epochs.get,
+            fenced=self.lose,
+            known=self.known,
+            signals=self.signals,
+            checkpoints=self.checkpoints,
+            metrics=counts,
+        )
+        self.project = ProjectBatch(
+            log,
+            store,
+            store_rows,
+            owns=lambda shard: shard in self.epochs,
+            known=self.known,
+            troubles=self.troubles,
+            metrics=counts,
+        )
+        self.compare = CompareHeads(
+            log,
+            store,
+            self.project,
+            owned=lambda: self.epochs,
+            known=self.known,
+            troubles=self.troubles,
+            checkpoints=self.checkpoints,
+        )
+        self.bus = InMemoryBus()
+        self.pull = self.bus.consumer(*(shard_filter(shard) for shard in range(64)))
+        self.consumer = ShardConsumer(self.pull, self.project, batch_size=500, shard_count=64, metrics=counts)
+
+    def lose(self, shard: int) -> None:
+        self.epochs.pop(shard, None)
+        self.known.forget_shards({shard})
+        self.troubles.forget_shards({shard})
+        self.compare.forget_shards({shard})
+
+    async def take(self, *events: StoredEvent, execution_id: int = EXECUTION) -> None:
+        """Project events of one execution as one batch."""
+        shard = shard_of(execution_id, 64)
+        await self.project([Wanted(execution_id=execution_id, shard=shard, events=events)])
+
+    def version(self, execution_id: int = EXECUTION) -> int:
+        row = self.store.executions.get(execution_id)
+        return row.view.stream_version if row is not None else 0
+
+    def count(self, name: str) -> float:
+        return self.metrics.value(f"noetl_projector_{name}_total")
+
+
+Rows = tuple[dict[int, ExecutionView], dict[tuple[int, str], tuple[Command, object]]]
+
+
+def rows_of(store: InMemoryProjections) -> Rows:
+    return (
+        {key: row.view for key, row in store.executions.items()},
+        {key: (row.command, row.lease_until) for key, row in store.commands.items()},
+    )
+
+
+async def straight(histories: Iterable[History]) -> Rows:
+    """The rows that one fold of everything gives."""
+    store = InMemoryProjections()
+    for history in histories:
+        await store.write([projected(history)])
+    return rows_of(store)
+
+
+def process(*histories: History, capacity: int = 100) -> Process:
+    return Process(HistoryLog(*histories), InMemoryProjections(), capacity=capacity)
+
+
+def delivery(event: StoredEvent, *, shard: int = SHARD, execution_id: int = EXECUTION, place: int = 0) -> Delivery:
+    subject = event_subject(tenant_id="default", organization_id="default", execution_id=execution_id, shard=shard)
+    return Delivery(subject=subject, body=event.body, headers=event_headers(event, TRACE), receipt=str(place))
+
+
+@given(st.integers(0, 2**32))
+def test_whatever_the_bus_does_the_rows_are_those_of_a_straight_fold(seed: int) -> None:
+    """Lost, doubled and reordered messages, batches of any size, crashes between any two of them, changing owners."""
+    choose = choices(seed)
+    histories = [
+        drawn_history(choose, execution_id=EXECUTION + number, moves=choose.randint(0, 14)) for number in range(4)
+    ]
+
+    async def scenario() -> None:
+        log, store = HistoryLog(*histories), InMemoryProjections()
+        events = [(history.execution_id, event) for history in histories for event in history.stored]
+        await _deliver_badly(choose, events, log, store)
+        last = Process(log, store, epoch=99)
+        await last.compare()
+
+        assert rows_of(store) == await straight(histories)
+
+    asyncio.run(scenario())
+
+
+async def _deliver_badly(
+    choose: random.Random, events: Sequence[tuple[int, StoredEvent]], log: HistoryLog, store: InMemoryProjections
+) -> None:
+    owners = {event: execution_id for execution_id, event in events}
+    delivered = shuffled_delivery(choose, list(owners))
+    if choose.random() < 0.3:  # in order, but with losses
+        delivered.sort(key=lambda event: event.stream_version)
+    epoch = 1
+    current = Process(log, store, epoch=epoch, capacity=choose.choice((1, 100)))
+    while delivered:
+        size = choose.randint(1, 8)
+        batch, delivered = delivered[:size], delivered[size:]
+        grouped: dict[int, list[StoredEvent]] = {}
+        for event in batch:
+            grouped.setdefault(owners[event], []).append(event)
+        log.failure = Unavailable("api is away") if choose.random() < 0.1 else None
+        await current.project(
+            [Wanted(execution_id=key, shard=shard_of(key, 64), events=tuple(group)) for key, group in grouped.items()]
+        )
+        log.failure = None
+        if choose.random() < 0.15:  # a crash, or another owner while the old one still believes in itself
+            epoch += choose.choice((0, 1))
+            current = Process(log, store, epoch=epoch, capacity=choose.choice((1, 100)))
+        if choose.random() < 0.1:
+            await current.compare()
+
+
+async def test_a_message_on_its_own_is_not_the_state() -> None:
+    """The first known way to get this wrong: a row that is its last event."""
+    history = two_steps(History())
+    one = process(history)
+
+    await one.take(history.stored[-1])
+
+    assert rows_of(one.store) == await straight([history])
+    assert one.log.reads == [(EXECUTION, 1, 18)]
+    assert one.count("events_recovered") == 18
+
+
+async def test_contiguous_events_are_folded_without_asking_the_log() -> None:
+    history = two_steps(History())
+    one = process(history)
+
+    await one.take(*history.stored[:9])
+    await one.take(*history.stored[9:])
+
+    assert one.version() == 18
+    assert one.log.reads == []
+    assert one.store.writes == 2
+    assert one.count("events_projected") == 18
+
+
+async def test_events_of_many_executions_are_one_write() -> None:
+    histories = [two_steps(History(EXECUTION + number)) for number in range(5)]
+    one = process(*histories)
+
+    await one.project(
+        [
+            Wanted(
+                execution_id=history.execution_id,
+                shard=shard_of(history.execution_id, 64),
+                events=tuple(history.stored),
+            )
+            for history in histories
+        ]
+    )
+
+    assert one.store.writes == 1
+    assert one.count("rows_written") == 5
+
+
+async def test_what_came_before_is_dropped_and_counted() -> None:
+    history = two_steps(History())
+    one = process(history)
+    await one.take(*history.stored)
+
+    await one.take(*history.stored[:5], history.stored[4])
+
+    assert one.store.writes == 1
+    assert one.count("events_stale") == 6
+
+
+async def test_a_batch_in_any_order_with_doubles_is_put_in_order() -> None:
+    history = two_steps(History())
+    one = process(history)
+
+    await one.take(*reversed(history.stored), *history.stored[3:7])
+
+    assert rows_of(one.store) == await straight([history])
+    assert one.log.reads == []
+
+
+async def test_a_state_that_is_not_in_memory_is_loaded() -> None:
+    history, other = two_steps(History()), two_steps(History(EXECUTION + 1))
+    one = process(history, other, capacity=1)
+    await one.take(*history.stored[:9])
+    await one.take(*other.stored, execution_id=EXECUTION + 1)
+
+    await one.take(*history.stored[9:])
+
+    assert rows_of(one.store) == await straight([history, other])
+    assert one.log.reads == []
+
+
+async def test_a_long_history_is_read_in_pages_and_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(project_batch, "READ_PAGE", 3)
+    monkeypatch.setattr(project_batch, "MAX_READ_EVENTS", 6)
+    history = two_steps(History())
+    one = process(history)
+
+    await one.compare()
+
+    assert [last for _, _, last in one.log.reads] == [3, 6, 9, 12, 15, 18]
+    assert one.store.writes == 3
+    assert rows_of(one.store) == await straight([history])
+
+
+async def test_the_last_event_of_an_execution_leaves_no_gap_and_is_found_all_the_same() -> None:
+    history = two_steps(History())
+    one = process(history)
+    await one.take(*history.stored[:-1])
+    assert one.store.executions[EXECUTION].view.status == "RUNNING"
+
+    await one.compare()
+
+    assert one.store.executions[EXECUTION].view.status == "COMPLETED"
+
+
+async def test_comparing_what_has_arrived_reads_nothing() -> None:
+    history = two_steps(History())
+    one = process(history)
+    await one.take(*history.stored)
+
+    await one.compare()
+    await one.compare()
+
+    assert one.log.reads == []
+
+
+async def test_what_moved_just_now_is_left_to_the_bus_while_it_answers() -> None:
+    history = two_steps(History())
+    one = process(history)
+    one.log.now = history.now
+    await one.compare()  # a shard that was gained is compared without grace
+    assert one.version() == 18
+    late = one.log.add(two_steps(History(EXECUTION + 1)))
+
+    await one.compare()
+    assert one.version(EXECUTION + 1) == 0
+    one.log.now = late.now + GRACE
+    await one.compare()
+    assert one.version(EXECUTION + 1) == 18
+
+
+async def test_while_the_bus_is_away_a_glance_is_enough() -> None:
+    one = process()
+    await one.compare()
+    started_at = one.log.now - timedelta(seconds=4)
+    history = one.log.add(two_steps(History(started_at=started_at)))
+
+    await one.compare.glance()
+
+    assert one.version() == 18
+    assert history.stored[-1].ingest_time >= one.log.now - timedelta(seconds=1)
+
+
+async def test_a_new_owner_begins_where_the_last_one_left_off() -> None:
+    history = two_steps(History())
+    first = process(history)
+    await first.compare()
+    await first.checkpoints.flush()
+    assert first.log.listings == [None]
+
+    second = Process(first.log, first.store, epoch=2)
+    await second.compare()
+
+    assert first.store.shards[SHARD].caught_up_to == first.log.now
+    assert second.log.listings == [None, first.log.now - OVERLAP]
+
+
+async def test_a_comparison_that_could_not_be_finished_is_made_again() -> None:
+    history = two_steps(History())
+    one = process(history)
+    one.log.failure = Unavailable("api is away")
+
+    with pytest.raises(Unavailable):
+        await one.compare()
+    one.log.failure = None
+    await one.compare()
+
+    assert one.version() == 18
+    assert one.log.listings == [None]
+
+
+async def test_a_gap_that_cannot_be_read_now_is_filled_later_and_harms_nobody() -> None:
+    history, other = two_steps(History()), two_steps(History(EXECUTION + 1))
+    one = process(history, other)
+    one.log.failure = Unavailable("api is away")
+
+    await one.project(
+        [
+            Wanted(execution_id=EXECUTION, shard=SHARD, events=(history.stored[9],)),
+            Wanted(execution_id=EXECUTION + 1, shard=shard_of(EXECUTION + 1, 64), events=tuple(other.stored)),
+        ]
+    )
+    assert (one.version(), one.version(EXECUTION + 1)) == (0, 18)
+    assert list(one.troubles.to_retry()) == [EXECUTION]
+
+    one.log.failure = None
+    await one.compare()
+    assert one.version() == 18
+    assert one.troubles.to_retry() == {}
+
+
+def broken(execution_id: int = EXECUTION) -> History:
+    """A history whose third event has a type that is known and a content that is not."""
+    history = History(execution_id).add(initialized())
+    history.add(Draft(event_type="user.note", idempotency_key="fine"))
+    return history.add(Draft(event_type="step.enter", idempotency_key="broken"))
+
+
+async def test_an_execution_that_cannot_be_folded_is_set_aside_and_its_shard_goes_on() -> None:
+    bad, good = broken(), two_steps(History(EXECUTION + 64))
+    one = process(bad, good)
+
+    for _ in range(4):
+        await one.take(*bad.stored)
+    await one.take(*good.stored, execution_id=good.execution_id)
+
+    assert one.version() == 2, "as far as it can be folded, it is"
+    assert one.version(good.execution_id) == 18
+    assert list(one.troubles.quarantined()) == [EXECUTION]
+    assert "lacks 'activation'" in one.troubles.quarantined()[EXECUTION].reason
+    assert one.count("projection_errors") == 3
+    assert one.metrics.value("noetl_projector_quarantined_executions") == 1
+
+
+async def test_a_quarantined_execution_does_not_stop_the_comparison_but_its_checkpoint() -> None:
+    bad, good = broken(), two_steps(History(EXECUTION + 64))
+    one = process(bad, good)
+    for _ in range(4):
+        await one.compare()
+    await one.checkpoints.flush()
+
+    assert one.version(good.execution_id) == 18
+    assert list(one.troubles.quarantined()) == [EXECUTION]
+    assert one.store.shards[SHARD].caught_up_to == bad.stored[-1].ingest_time
+    assert one.store.shards[(SHARD + 1) % 64].caught_up_to == one.log.now
+    reads = len(one.log.reads)
+    await one.compare()
+    assert len(one.log.reads) == reads, "it is not tried for ever"
+
+
+async def test_whoever_comes_next_tries_a_quarantined_execution_again() -> None:
+    bad = broken()
+    one = process(bad)
+    for _ in range(3):
+        await one.compare()
+    assert one.troubles.is_quarantined(EXECUTION)
+
+    one.lose(SHARD)
+    assert not one.troubles.is_quarantined(EXECUTION)
+
+
+async def test_an_event_of_another_execution_under_this_one_s_subject_is_not_folded() -> None:
+    mine, foreign = two_steps(History()), two_steps(History(EXECUTION + 1))
+    one = process(mine, foreign)
+
+    await one.take(foreign.stored[0])
+
+    assert one.version() == 0
+    assert "an event of execution" in one.troubles.to_retry()[EXECUTION].reason
+
+
+async def test_a_row_that_cannot_be_stored_stays_behind_alone() -> None:
+    histories = [two_steps(History(EXECUTION + number)) for number in range(3)]
+    one = process(*histories)
+    one.store.unholdable = {EXECUTION + 1}
+
+    for _ in range(3):
+        await one.compare()
+
+    assert [one.version(EXECUTION + number) for number in range(3)] == [18, 0, 18]
+    assert list(one.troubles.quarantined()) == [EXECUTION + 1]
+
+
+async def test_events_of_shards_that_others_own_are_counted_and_left_to_them() -> None:
+    history = two_steps(History())
+    one = process(history)
+    del one.epochs[SHARD]
+
+    await one.take(*history.stored)
+
+    assert one.version() == 0
+    assert one.count("events_unowned") == 18
+
+
+async def test_a_deposed_projector_learns_it_from_the_row_and_gives_the_shard_up() -> None:
+    history = two_steps(History())
+    old = process(history)
+    new = Process(old.log, old.store, epoch=2)
+    await old.take(*history.stored[:5])
+    await new.take(*history.stored[:9])
+
+    await old.take(*history.stored[5:12])
+
+    assert old.version() == 9
+    assert SHARD not in old.epochs
+    assert old.count("fenced") == 1
+    assert old.troubles.to_retry() == {}
+
+
+async def test_a_row_that_another_replica_has_written_is_not_written_over() -> None:
+    history = two_steps(History())
+    one = process(history)
+    other = Process(one.log, one.store)
+    await one.take(*history.stored[:5])
+    await other.take(*history.stored)
+
+    await one.take(*history.stored[5:9])
+
+    assert one.version() == 18
+    assert one.count("projection_stale_records") == 1
+    await one.take(history.stored[-1])
+    assert one.store.writes == 3, "having looked, it knows"
+
+
+async def test_a_row_that_was_removed_is_made_again_whole() -> None:
+    history = two_steps(History())
+    one = process(history)
+    await one.take(*history.stored[:9])
+    one.store.executions.clear()
+    one.store.commands.clear()
+
+    await one.take(*history.stored[9:])
+    await one.compare()
+
+    assert rows_of(one.store) == await straight([history])
+
+
+async def test_while_the_database_is_away_nothing_changes_and_messages_come_again() -> None:
+    history = two_steps(History())
+    one = process(history)
+    await one.bus.publish_batch(
+        [
+            Message(
+                subject=event_subject(
+                    tenant_id="default", organization_id="default", execution_id=EXECUTION, shard=SHARD
+                ),
+                message_id=str(event.stream_version),
+                body=event.body,
+                headers=event_headers(event, TRACE),
+            )
+            for event in history.stored
+        ]
+    )
+    one.store.failure = Unavailable("the database is away")
+    first = await one.pull.fetch(batch=500, wait_seconds=1)
+    with pytest.raises(Unavailable):
+        await one.consumer.take(first)
+
+    one.store.failure = None
+    again = await one.pull.fetch(batch=500, wait_seconds=5)
+    await one.consumer.take(again)
+
+    assert {one_of.attempt for one_of in again} == {2}
+    assert rows_of(one.store) == await straight([history])
+    assert one.count("delayed_redelivery_requests") == 18
+    assert one.count("acknowledged_notifications") == 18
+    assert await one.pull.fetch(batch=500, wait_seconds=0) == ()
+
+
+async def test_a_crash_between_the_write_and_the_acknowledgement_does_nothing_twice() -> None:
+    history = two_steps(History())
+    one = process(history)
+    deliveries = [delivery(event, place=place) for place, event in enumerate(history.stored)]
+    await one.take(*history.stored)  # written, and then the process was gone
+
+    after = Process(one.log, one.store)
+    await after.bus.publish_batch(
+        [Message(subject=d.subject, message_id=d.receipt, body=d.body, headers=d.headers) for d in deliveries]
+    )
+    await after.consumer.take(await after.pull.fetch(batch=500, wait_seconds=1))
+
+    assert one.store.writes == 1
+    assert after.count("events_stale") == 18
+    assert rows_of(one.store) == await straight([history])
+
+
+class Receiver:
+    """A consumer that only remembers how deliveries were settled."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Delivery] = []
+        self.terminated: list[Delivery] = []
+
+    async def fetch(self, *, batch: int, wait_seconds: float) -> tuple[Delivery, ...]:
+        raise AssertionError("nobody fetches here")
+
+    async def ack(self, deliveries: Iterable[Delivery]) -> None:
+        self.acknowledged += deliveries
+
+    async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
+        raise AssertionError("nothing is to come again")
+
+    async def term(self, deliveries: Iterable[Delivery]) -> None:
+        self.terminated += deliveries
+
+    async def set_subjects(self, subjects: Sequence[str]) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_messages_that_nobody_can_read_are_terminated_and_their_neighbours_are_not_harmed() -> None:
+    history = two_steps(History())
+    one = process(history)
+    receiver = Receiver()
+    counts = ProjectorMetrics(metrics := MetricSet())
+    consumer = ShardConsumer(receiver, one.project, batch_size=500, shard_count=64, metrics=counts)
+    good = delivery(history.stored[0])
+    unreadable = [
+        Delivery(subject=good.subject, body=b"{}", headers=good.headers, receipt="changed bytes"),
+        Delivery(subject=good.subject, body=good.body, headers={}, receipt="no headers"),
+        Delivery(subject="noetl.events.x", body=good.body, headers=good.headers, receipt="no place"),
+        delivery(history.stored[0], shard=(SHARD + 1) % 64),
+    ]
+
+    await consumer.take([*unreadable, good])
+
+    assert receiver.terminated == unreadable
+    assert receiver.acknowledged == [good]
+    assert one.version() == 1
+    assert metrics.value("noetl_projector_decode_errors_total") == 2
+    assert metrics.value("noetl_projector_events_unshardable_total") == 2
+    assert metrics.value("noetl_projector_terminated_notifications_total") == 4
+
+
+async def test_checkpoints_are_written_once_for_many_batches() -> None:
+    history = two_steps(History())
+    one = process(history)
+    for event in history.stored:
+        await one.take(event)
+    assert one.store.shards == {}
+
+    await one.checkpoints.flush()
+
+    (checkpoint,) = one.store.shards.values()
+    assert (checkpoint.shard, checkpoint.last_event_id) == (SHARD, history.recorded[-1].envelope.event_id)
+    assert checkpoint.lag_seconds is not None
+    one.store.shards[SHARD] = ShardCheckpoint(shard=SHARD)
+    await one.checkpoints.flush()
+    assert one.store.shards[SHARD] == ShardCheckpoint(shard=SHARD), "nothing new, nothing written"
+
+
+async def test_lag_is_counted_from_the_append_of_the_oldest_event_of_an_update() -> None:
+    history = two_steps(History())
+    store = InMemoryProjections(now=lambda: NOON + timedelta(seconds=61))
+    one = Process(HistoryLog(history), store)
+
+    await one.take(*history.stored)
+
+    assert one.metrics.value("noetl_projection_shard_lag_seconds", shard=str(SHARD)) == 60.0
+    assert one.metrics.value("noetl_projection_lag_seconds_count") == 1
