@@ -36,17 +36,18 @@ async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], 
 
 async def _claim(consumer: PullConsumer, slots: Slots, deliveries: tuple[Delivery, ...]) -> None:
     """A hint is only a wake-up: it is done once the claim was answered, whatever the answer."""
-    hints = {delivery: _key(delivery) for delivery in deliveries}
-    broken = [delivery for delivery, key in hints.items() if key is None]
+    hints = [(delivery, _key(delivery)) for delivery in deliveries]
+    broken = [delivery for delivery, key in hints if key is None]
+    readable = [delivery for delivery, key in hints if key is not None]
     if broken:
         await consumer.term(broken)
     try:
-        await slots.claim([key for key in hints.values() if key is not None])
+        await slots.claim([key for _, key in hints if key is not None])
     except NoetlError as exc:
         logger.warning("worker.claim_failed", reason=exc.message)
-        await consumer.nak([one for one in deliveries if one not in broken], delay_seconds=_RETRY_SECONDS)
+        await consumer.nak(readable, delay_seconds=_RETRY_SECONDS)
     else:
-        await consumer.ack([one for one in deliveries if one not in broken])
+        await consumer.ack(readable)
 
 
 def _key(delivery: Delivery) -> CommandKey | None:

@@ -23,6 +23,8 @@ SETTINGS_FILE: Final = "settings.env"
 """In the data directory: lines NAME=value that go over the settings of every service."""
 
 _STOP_SECONDS = 8.0
+_DATABASE: Final = ("postgres", "schema")
+"""The schema must be there before a service starts, and the server until it has stopped."""
 _PORTS: Final = (
     *("postgres", "nats", "nats.monitoring", "api.grpc", "api.http", "api.ops"),
     *(f"{service}.{port}" for service in ("planner", "projector", "worker", "reaper") for port in ("grpc", "ops")),
@@ -63,10 +65,10 @@ class _Stack:
             self._postgres.component(),
             self._nats.component(),
             Task(name="schema", run=self._prepare_database, depends_on=("postgres",)),
-            self._service("api", role="noetl_api", depends_on=("schema",), NOETL_HTTP_LISTEN=self._address("api.http")),
-            self._service("outbox-publisher", role="noetl_publisher", depends_on=("schema", "nats")),
+            self._service("api", role="noetl_api", depends_on=_DATABASE, NOETL_HTTP_LISTEN=self._address("api.http")),
+            self._service("outbox-publisher", role="noetl_publisher", depends_on=(*_DATABASE, "nats")),
             self._service("planner", depends_on=("api", "nats")),
-            self._service("projector", role="noetl_projector", depends_on=("api", "nats")),
+            self._service("projector", role="noetl_projector", depends_on=(*_DATABASE, "api", "nats")),
             self._service("reaper", depends_on=("api", "planner", "projector")),
             self._service("worker", depends_on=("api", "nats", "planner")),
         ]
