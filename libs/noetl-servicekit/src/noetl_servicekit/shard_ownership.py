@@ -31,6 +31,13 @@ class ShardCountMismatch(Rejected):
     code = "shard.count_mismatch"
 
 
+async def check_shard_count(leases: ShardLeases, shard_count: int) -> None:
+    """Refuse to work with another number of shards than the one that was fixed at installation."""
+    installed = (await leases.installation()).shard_count
+    if installed != shard_count:
+        raise ShardCountMismatch(f"this installation has {installed} shards, NOETL_SHARD_COUNT says {shard_count}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipSettings:
     """How shards are leased; the same for every role that owns some."""
@@ -208,15 +215,9 @@ class ShardOwnership:
             logger.info("shards.released", role=self.replica.role, shards=released)
 
     async def _check_installation(self) -> None:
-        if self._checked:
-            return
-        installation = await self._leases.installation()
-        if installation.shard_count != self._settings.shard_count:
-            raise ShardCountMismatch(
-                f"this installation has {installation.shard_count} shards, "
-                f"NOETL_SHARD_COUNT says {self._settings.shard_count}"
-            )
-        self._checked = True
+        if not self._checked:
+            await check_shard_count(self._leases, self._settings.shard_count)
+            self._checked = True
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):

@@ -1,0 +1,57 @@
+"""Wires a reaper: whom it asks, and the loop that makes it ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import grpc
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient, ShardClient
+from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.tracing import current_traceparent
+
+from noetl_reaper.application.reclaim_commands import ReclaimCommands
+from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
+from noetl_reaper.settings import Settings
+from noetl_reaper.telemetry import ReaperMetrics
+
+
+async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
+    """What `run_service` calls."""
+    settings = Settings.from_env(os.environ if values is None else values)
+
+    def connect(address: str) -> grpc.aio.Channel:
+        return open_channel(
+            address,
+            token=settings.token,
+            traceparent=current_traceparent,
+            retryable_methods=IDEMPOTENT_METHODS,
+        )
+
+    ops = await group.serve_ops(settings.ops_listen)
+    api = await group.enter(connect(settings.api_address))
+    projector = await group.enter(connect(settings.projector_address))
+    commands = CommandClient(
+        default_address=settings.planner_address, shard_count=settings.shard_count, connect=connect
+    )
+    group.on_stop(commands.close)
+    reclaim = ReclaimCommands(
+        ProjectionClient(projector),
+        commands,
+        reclaimer=f"urn:noetl:reaper:{group.settings.instance}",
+        concurrency=settings.concurrency,
+        metrics=ReaperMetrics(group.metrics),
+    )
+    group.loop(
+        "sweep",
+        lambda beat: sweep_regularly(
+            reclaim,
+            ShardClient(api),
+            shard_count=settings.shard_count,
+            every_seconds=settings.interval_seconds,
+            beat=beat,
+        ),
+        max_silence_seconds=30.0 + 3 * settings.interval_seconds,
+    )
+    group.ready(ops=ops)

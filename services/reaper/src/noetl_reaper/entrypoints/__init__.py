@@ -1,0 +1,1 @@
+"""What sets the reaper to work: time."""

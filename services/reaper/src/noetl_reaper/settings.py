@@ -1,0 +1,39 @@
+"""What the operator tells a reaper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from noetl_servicekit.env import Address, Env
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Whom it asks, how often, and how much at once."""
+
+    api_address: str
+    projector_address: str
+    planner_address: str
+    token: str = field(repr=False)
+    ops_listen: Address
+    shard_count: int
+    interval_seconds: float
+    concurrency: int
+
+    @classmethod
+    def from_env(cls, values: Mapping[str, str]) -> Settings:
+        """Read everything, and refuse all that is wrong together."""
+        env = Env(values)
+        settings = cls(
+            api_address=env.text("NOETL_API_ADDRESS"),
+            projector_address=env.text("NOETL_PROJECTOR_ADDRESS"),
+            planner_address=env.text("NOETL_PLANNER_ADDRESS"),
+            token=env.secret("NOETL_TOKEN"),
+            ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
+            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            interval_seconds=env.number("NOETL_REAPER_INTERVAL_SECONDS", default=5.0, minimum=0.1),
+            concurrency=env.integer("NOETL_REAPER_CONCURRENCY", default=16, minimum=1, maximum=1000),
+        )
+        env.check()
+        return settings

@@ -1,0 +1,285 @@
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import pytest
+from noetl_core.errors import (
+    AlreadyTerminal,
+    KeyTaken,
+    NoetlError,
+    NotAuthenticated,
+    NotFound,
+    TooEarly,
+    Unavailable,
+    VersionConflict,
+)
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_reaper.application import reclaim_commands
+from noetl_reaper.application.reclaim_commands import ReclaimCommands, Sweep
+from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
+from noetl_reaper.settings import Settings
+from noetl_reaper.telemetry import ReaperMetrics
+from noetl_servicekit.env import SettingsInvalid
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.shard_ownership import ShardCountMismatch
+from noetl_servicekit.tracing import current_traceparent, start_tracing
+from noetl_testkit.histories import NOON, TRACE
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+SILENT = SilentCommand(
+    execution_id=7,
+    command_id="c1",
+    tenant_id="default",
+    organization_id="default",
+    step="load",
+    attempt=1,
+    worker_id="worker-1",
+    aggregate_version=3,
+    lease_until=NOON,
+    trace=TRACE,
+)
+
+
+class Candidates:
+    """A projector that lists what the test says."""
+
+    def __init__(self, *commands: SilentCommand) -> None:
+        self.commands = commands
+        self.failure: NoetlError | None = None
+        self.asked = 0
+
+    async def silent_commands(self, *, limit: int = 100) -> tuple[SilentCommand, ...]:
+        self.asked += 1
+        if self.failure is not None:
+            raise self.failure
+        return self.commands[:limit]
+
+    async def get_execution(
+        self, scope: Scope | None, execution_id: int, *, min_version: int = 0, wait_seconds: float = 0.0
+    ) -> ExecutionView:
+        raise AssertionError("the reaper asks for silent commands only")
+
+    async def list_executions(
+        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+    ) -> ExecutionPage:
+        raise AssertionError("the reaper asks for silent commands only")
+
+
+class Planner:
+    """A planner that abandons, or refuses as the test says."""
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, NoetlError] = {}
+        self.abandoned: list[tuple[CommandKey, int, datetime, str]] = []
+        self.traces: list[str | None] = []
+        self.next_attempt = 2
+        self.at_once = self.most_at_once = 0
+
+    async def abandon(
+        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> Abandonment:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        self.traces.append(current_traceparent())
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if key.command_id in self.refusals:
+            raise self.refusals[key.command_id]
+        self.abandoned.append((key, expected_aggregate_version, lease_until, reclaimer))
+        return Abandonment(stream_version=9, next_attempt=self.next_attempt)
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        raise AssertionError("the reaper claims nothing")
+
+    async def complete(
+        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+    ) -> Completion:
+        raise AssertionError("the reaper completes nothing")
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+        raise AssertionError("the reaper keeps nothing alive")
+
+
+class Setup:
+    def __init__(self, *commands: SilentCommand, concurrency: int = 4) -> None:
+        self.candidates = Candidates(*commands)
+        self.planner = Planner()
+        self.metrics = MetricSet()
+        self.reclaim = ReclaimCommands(
+            self.candidates,
+            self.planner,
+            reclaimer="urn:noetl:reaper:r-0",
+            concurrency=concurrency,
+            metrics=ReaperMetrics(self.metrics),
+        )
+
+
+@pytest.fixture
+def spans() -> Iterator[InMemorySpanExporter]:
+    exporter = InMemorySpanExporter()
+    tracing = start_tracing(service="reaper", instance="r-0", exporters=[exporter])
+    yield exporter
+    tracing.close()
+
+
+def silent(number: int) -> SilentCommand:
+    return replace(SILENT, command_id=f"c{number}")
+
+
+async def test_a_silent_command_is_abandoned_at_the_version_at_which_it_was_seen() -> None:
+    setup = Setup(SILENT)
+
+    sweep = await setup.reclaim()
+
+    assert sweep == Sweep(found=1, abandoned=1, refused=0, failed=0)
+    assert setup.planner.abandoned == [(CommandKey(execution_id=7, command_id="c1"), 3, NOON, "urn:noetl:reaper:r-0")]
+    assert setup.metrics.value("noetl_reaper_abandoned_total", outcome="issued_again") == 1
+    assert setup.metrics.value("noetl_reaper_silent_commands") == 1
+
+
+async def test_the_last_attempt_is_told_apart() -> None:
+    setup = Setup(SILENT)
+    setup.planner.next_attempt = 0
+
+    await setup.reclaim()
+
+    assert setup.metrics.value("noetl_reaper_abandoned_total", outcome="exhausted") == 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        VersionConflict(subject="command c1", expected=3, current=4),
+        TooEarly("the lease is not over"),
+        AlreadyTerminal("7"),
+        KeyTaken(key="command/c1/end", event_id="9", stream_version=9),
+        NotFound("command", "c1", code="command.not_found"),
+    ],
+)
+async def test_a_refusal_is_counted_and_stops_nobody(refusal: NoetlError) -> None:
+    setup = Setup(silent(1), silent(2))
+    setup.planner.refusals["c1"] = refusal
+
+    sweep = await setup.reclaim()
+
+    assert sweep == Sweep(found=2, abandoned=1, refused=1, failed=0)
+    assert setup.metrics.value("noetl_reaper_refused_total", code=refusal.code) == 1
+
+
+@pytest.mark.parametrize("failure", [Unavailable("no planner"), NotAuthenticated("nobody has this token")])
+async def test_a_failure_is_told_apart_from_a_refusal_and_stops_nobody(failure: NoetlError) -> None:
+    setup = Setup(silent(1), silent(2))
+    setup.planner.refusals["c1"] = failure
+
+    sweep = await setup.reclaim()
+
+    assert sweep == Sweep(found=2, abandoned=1, refused=0, failed=1)
+    assert setup.metrics.value("noetl_reaper_failures_total", code=failure.code) == 1
+
+
+async def test_only_so_many_are_dealt_with_at_once() -> None:
+    setup = Setup(*(silent(number) for number in range(20)), concurrency=3)
+
+    sweep = await setup.reclaim()
+
+    assert sweep.abandoned == 20
+    assert setup.planner.most_at_once == 3
+
+
+async def test_the_abandonment_belongs_to_the_trace_of_its_command(spans: InMemorySpanExporter) -> None:
+    setup = Setup(SILENT)
+
+    await setup.reclaim()
+
+    (abandon,) = spans.get_finished_spans()
+    assert abandon.name == "reaper.abandon"
+    assert abandon.context is not None
+    assert abandon.parent is not None
+    assert f"{abandon.context.trace_id:032x}" == TRACE.split("-")[1]
+    assert f"{abandon.parent.span_id:016x}" == TRACE.split("-")[2]
+    assert setup.planner.traces == [f"00-{abandon.context.trace_id:032x}-{abandon.context.span_id:016x}-01"]
+
+
+async def test_a_sweep_that_could_not_see_everything_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reclaim_commands, "PAGE", 2)
+    setup = Setup(silent(1), silent(2), silent(3))
+
+    assert (await setup.reclaim()).is_cut_short
+    setup.candidates.commands = (silent(3),)
+    assert not (await setup.reclaim()).is_cut_short
+
+
+class Leases:
+    def __init__(self, shard_count: int) -> None:
+        self.shard_count = shard_count
+
+    async def installation(self) -> Installation:
+        return Installation(shard_count=self.shard_count, log_generation="g")
+
+    async def hold(self, replica: Replica, *, lease_seconds: float) -> Holding:
+        raise AssertionError("the reaper owns no shards")
+
+    async def release(self, replica: Replica) -> int:
+        raise AssertionError("the reaper owns no shards")
+
+    async def list_shards(self, role: str) -> Sequence[ShardLease]:
+        raise AssertionError("the reaper owns no shards")
+
+
+async def test_the_loop_sweeps_again_and_again_and_shows_that_it_lives() -> None:
+    setup = Setup()
+    third = asyncio.Event()
+    beats = 0
+
+    def beat() -> None:
+        nonlocal beats
+        beats += 1
+        if beats == 3:
+            third.set()
+
+    task = asyncio.create_task(
+        sweep_regularly(setup.reclaim, Leases(64), shard_count=64, every_seconds=0.001, beat=beat)
+    )
+    await third.wait()
+    task.cancel()
+    await asyncio.wait({task})
+
+    assert setup.candidates.asked >= 2
+
+
+async def test_a_projector_that_is_away_is_for_the_supervisor_to_deal_with() -> None:
+    setup = Setup()
+    setup.candidates.failure = Unavailable("no projector")
+
+    with pytest.raises(Unavailable):
+        await sweep_regularly(setup.reclaim, Leases(64), shard_count=64, every_seconds=1, beat=lambda: None)
+
+
+async def test_another_number_of_shards_than_the_database_s_is_refused() -> None:
+    setup = Setup(SILENT)
+
+    with pytest.raises(ShardCountMismatch):
+        await sweep_regularly(setup.reclaim, Leases(16), shard_count=64, every_seconds=1, beat=lambda: None)
+
+    assert setup.planner.abandoned == []
+
+
+def test_settings_have_defaults_and_all_wrong_ones_are_refused_together() -> None:
+    environment = {
+        "NOETL_API_ADDRESS": "api:1",
+        "NOETL_PROJECTOR_ADDRESS": "projector:1",
+        "NOETL_PLANNER_ADDRESS": "planner:1",
+        "NOETL_TOKEN": "secret",
+    }
+    settings = Settings.from_env(environment)
+    assert (settings.interval_seconds, settings.concurrency) == (5.0, 16)
+    assert "secret" not in repr(settings)
+
+    with pytest.raises(SettingsInvalid) as refusal:
+        Settings.from_env({"NOETL_REAPER_INTERVAL_SECONDS": "0"})
+    assert len(refusal.value.problems) == 5
