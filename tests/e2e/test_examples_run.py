@@ -9,9 +9,9 @@ TWO_STEPS = [
     "playbook.initialized",
     *("workflow.initialized", "step.enter", "command.issued"),
     *("command.claimed", "command.started"),
-    *("call.done", "step.exit", "command.completed"),
+    *("call.done", "command.completed", "step.exit"),
     *("step.enter", "command.issued", "command.claimed", "command.started"),
-    *("call.done", "step.exit", "command.completed", "workflow.completed", "playbook.completed"),
+    *("call.done", "command.completed", "step.exit", "workflow.completed", "playbook.completed"),
 ]
 
 
@@ -84,5 +84,6 @@ def test_a_failure_that_nothing_handles_fails_the_execution_with_step_and_code(
     text = stack.noetl("run", file, "--set", "handled=false")
     assert text.code == 1
     assert "step 'divide': division by zero (PY_ZeroDivisionError)" in text.out
+    assert '    line 1: result = {"quotient": 100 / divisor}' in text.out.splitlines()
     status = stack.noetl("status", ran.document["execution_id"], "-o", "json")
     assert (status.code, status.document["status"], status.document["error"]) == (1, "FAILED", ran.document["error"])

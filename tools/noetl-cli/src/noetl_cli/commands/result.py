@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 from noetl_core.errors import NoetlError, NotFound, Rejected
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 
 from noetl_cli.commands.arguments import EXECUTION_ID
@@ -47,21 +48,34 @@ def result(*, execution_id: int, step: str | None, output: Output, find_server: 
             click.echo(f"{name}: {_shown(value)}")
 
 
-async def show_last_result(state: State, server: Server) -> None:
-    """The result of the step that ended last, as one line, where it can be read from here."""
-    ended = [
-        (command.stream_version, command.step)
-        for command in state.commands.values()
-        if state.execution.steps[command.step].result is not None
-    ]
-    if server.payload_url is None or not ended:
+async def show_outcome(state: State, server: Server) -> None:
+    """What the last step returned, or where the failed one failed, if payloads can be read from here."""
+    execution = state.execution
+    failed = (execution.error or {}).get("step")
+    step = failed if isinstance(failed, str) and failed in execution.steps else _last_step(state)
+    if server.payload_url is None or step is None:
         return
-    step = max(ended)[1]
     try:
-        value = await _read(server.payload_url, state.execution.steps[step].result or {})
+        value = await _read(server.payload_url, execution.steps[step].result or {})
     except NoetlError:
         return  # it is a courtesy; `noetl result` says what is wrong
-    click.echo(f"result of {step}: {_shown(value)}")
+    if execution.status is ExecutionStatus.COMPLETED:
+        click.echo(f"result of {step}: {_shown(value)}")
+    elif execution.status is ExecutionStatus.FAILED:
+        for line in _traceback(value).splitlines():
+            click.echo(f"    {one_line(line)}")
+
+
+def _last_step(state: State) -> str | None:
+    steps = state.execution.steps
+    ended = [(command.stream_version, command.step) for command in state.commands.values()]
+    return max((pair for pair in ended if steps[pair[1]].result is not None), default=(0, None))[1]
+
+
+def _traceback(value: Any) -> str:
+    """The lines of the user's own code on the way to an exception."""
+    facts = value.get("py") if isinstance(value, dict) else None
+    return str(facts.get("traceback", "")) if isinstance(facts, dict) else ""
 
 
 async def _results(server: Server, execution_id: int, step: str | None) -> dict[str, Any]:

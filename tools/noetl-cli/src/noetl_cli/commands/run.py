@@ -11,7 +11,7 @@ from noetl_core.fold import State
 from noetl_core.ports.catalog import Registered
 
 from noetl_cli.commands.arguments import naming_the_file
-from noetl_cli.commands.result import show_last_result
+from noetl_cli.commands.result import show_outcome
 from noetl_cli.connection import Clients, FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode, exit_code_of_status
 from noetl_cli.follow.display import choose_display
@@ -193,6 +193,6 @@ async def _show_end(state: State, server: Server) -> None:
     click.echo(f"{status_text(execution.status)}{took}")
     if execution.error is not None:
         click.echo(f"  {failure_text(execution.error)}")
-    await show_last_result(state, server)
+    await show_outcome(state, server)
     click.echo(f"look at it with: noetl status {execution.execution_id}")
     click.echo(f"                 noetl events {execution.execution_id}")

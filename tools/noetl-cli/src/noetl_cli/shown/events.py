@@ -12,7 +12,7 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
     "playbook.initialized": ("path", "version"),
     "workflow.initialized": ("entry_step",),
     "step.enter": ("activation", "cause_step"),
-    "step.exit": ("status", "fired", "handled"),
+    "step.exit": ("status", "fired"),
     "command.issued": ("attempt", "pool"),
     "command.claimed": ("worker_id", "lease_seconds"),
     "command.started": ("worker_id",),
