@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
-from noetl_adapters.nats.connection import NatsConnection, NatsEvent
+from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.postgres.pool import open_pool
@@ -18,8 +18,8 @@ from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token
 from noetl_core.errors import Unavailable
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.projection_store import ProjectionStore
+from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.env import Address
-from noetl_servicekit.logging import get_logger
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
 from noetl_servicekit.tokens import Tokens
@@ -39,8 +39,6 @@ from noetl_projector.entrypoints.shard_consumer import ShardConsumer
 from noetl_projector.entrypoints.summary_http import summary_route
 from noetl_projector.settings import Settings
 from noetl_projector.telemetry import ProjectorMetrics
-
-logger = get_logger()
 
 ROLE = "projector"
 
@@ -153,7 +151,10 @@ class Projector:
         group, settings = self._group, self._settings
         bus = await group.enter(
             NatsConnection(
-                settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=_log_bus
+                settings.nats_url,
+                name=group.settings.instance,
+                token=settings.nats_token or None,
+                report=log_bus_report,
             )
         )
         pull = NatsPullConsumer(
@@ -225,10 +226,6 @@ class Projector:
     async def _listen_to_owned(self) -> None:
         with suppress(Unavailable):  # the next fetch does it
             await self._pull.set_subjects([shard_filter(shard) for shard in sorted(self._owned())])
-
-
-def _log_bus(event: NatsEvent, detail: str) -> None:
-    logger.info(str(event), detail=detail)
 
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
