@@ -1,0 +1,1 @@
+"""Encryption of credentials, and where its keys come from."""
