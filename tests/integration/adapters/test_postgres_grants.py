@@ -10,6 +10,7 @@ import pytest
 TABLES = {
     "noetl_api": {
         "catalog": {"SELECT", "INSERT"},
+        "credential": {"SELECT", "INSERT", "UPDATE", "DELETE"},
         "event": {"SELECT", "INSERT"},
         "execution_shard": {"SELECT", "INSERT", "UPDATE"},
         "installation": {"SELECT"},
