@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.pool import open_pool
-from noetl_testkit.compliance.credentials import CredentialStoreCompliance
+from noetl_testkit.compliance.credential_store import CredentialStoreCompliance
 
 
 @pytest.fixture
