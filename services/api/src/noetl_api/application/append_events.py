@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -25,9 +24,8 @@ _HINT_PREFIXES: Final = (WORK_SUBJECTS.removesuffix(">"), CONTROL_SUBJECTS.remov
 class AppendEvents:
     """The one write path, for services and for users."""
 
-    def __init__(self, log: EventLog, *, make_key: Callable[[], str]) -> None:
+    def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._make_key = make_key
 
     async def __call__(self, caller: Caller, request: AppendRequest) -> tuple[Appended, ...]:
         """Append all of the request or nothing. Its scope must be one that the caller may act for."""
@@ -35,37 +33,40 @@ class AppendEvents:
         if not caller.sees(request.tenant_id, request.organization_id):
             raise NotPermitted(f"{caller.name!r} belongs to another tenant or organization")
         if not caller.may(Role.SERVICE):
-            request = self._as_user(caller, request)
+            request = _as_user(caller, request)
         for hint in request.hints:
             if not hint.subject.startswith(_HINT_PREFIXES):
                 raise InvalidInput(f"hints are published below noetl.work or noetl.control, not on {hint.subject!r}")
         return await self._log.append(_traced(request))
 
-    def _as_user(self, caller: Caller, request: AppendRequest) -> AppendRequest:
-        if request.fence is not None or request.hints:
-            raise NotPermitted("fences and hints are for services")
-        if any(stream.start is not None for stream in request.streams):
-            raise NotPermitted("executions are started by Execute, not by appending to them")
-        return replace(
-            request,
-            producer=f"urn:noetl:user:{caller.name}",
-            streams=tuple(
-                replace(stream, drafts=tuple(self._user_draft(draft) for draft in stream.drafts))
-                for stream in request.streams
-            ),
-        )
 
-    def _user_draft(self, draft: Draft) -> Draft:
-        if is_reserved(draft.event_type):
-            raise NotPermitted(
-                f"events of type {draft.event_type!r} are written by NoETL itself", event_type=draft.event_type
-            )
-        if draft.aggregate_type != EXECUTION_AGGREGATE:
-            raise NotPermitted(f"aggregates of type {draft.aggregate_type!r} belong to NoETL itself")
-        taken = RESERVED_META & draft.meta.keys()
-        if taken:
-            raise InvalidInput(f"{sorted(taken)} in the meta of an event have a meaning to NoETL itself")
-        return replace(draft, idempotency_key=USER_KEYS + (draft.idempotency_key or self._make_key()))
+def _as_user(caller: Caller, request: AppendRequest) -> AppendRequest:
+    if request.fence is not None or request.hints:
+        raise NotPermitted("fences and hints are for services")
+    if any(stream.start is not None for stream in request.streams):
+        raise NotPermitted("executions are started by Execute, not by appending to them")
+    return replace(
+        request,
+        producer=f"urn:noetl:user:{caller.name}",
+        streams=tuple(
+            replace(stream, drafts=tuple(_user_draft(draft) for draft in stream.drafts)) for stream in request.streams
+        ),
+    )
+
+
+def _user_draft(draft: Draft) -> Draft:
+    if is_reserved(draft.event_type):
+        raise NotPermitted(
+            f"events of type {draft.event_type!r} are written by NoETL itself", event_type=draft.event_type
+        )
+    if draft.aggregate_type != EXECUTION_AGGREGATE:
+        raise NotPermitted(f"aggregates of type {draft.aggregate_type!r} belong to NoETL itself")
+    taken = RESERVED_META & draft.meta.keys()
+    if taken:
+        raise InvalidInput(f"{sorted(taken)} in the meta of an event have a meaning to NoETL itself")
+    if not draft.idempotency_key:  # before the prefix makes it look like one
+        raise InvalidInput(f"{draft.event_type} has no idempotency key")
+    return replace(draft, idempotency_key=USER_KEYS + draft.idempotency_key)
 
 
 def _traced(request: AppendRequest) -> AppendRequest:

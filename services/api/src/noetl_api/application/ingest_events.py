@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from noetl_core.append import Appended, AppendRequest, StreamAppend
@@ -29,8 +29,9 @@ class IncomingEvent:
 class IngestEvents:
     """Every event of a batch is appended, or none."""
 
-    def __init__(self, append: AppendEvents) -> None:
+    def __init__(self, append: AppendEvents, *, make_key: Callable[[], str]) -> None:
         self._append = append
+        self._make_key = make_key
 
     async def __call__(
         self, caller: Caller, scope: Scope | None, events: Sequence[IncomingEvent]
@@ -44,7 +45,7 @@ class IngestEvents:
         for event in events:
             of_execution = drafts.setdefault(event.execution_id, [])
             places.append((event.execution_id, len(of_execution)))
-            of_execution.append(event.draft)
+            of_execution.append(self._keyed(event.draft))
         appended = await self._append(
             caller,
             AppendRequest(
@@ -62,3 +63,7 @@ class IngestEvents:
             starts[execution_id] = start
             start += len(of_execution)
         return tuple(appended[starts[execution_id] + index] for execution_id, index in places)
+
+    def _keyed(self, draft: Draft) -> Draft:
+        """Who gives no key wants a new event each time."""
+        return draft if draft.idempotency_key else replace(draft, idempotency_key=self._make_key())

@@ -1,0 +1,32 @@
+"""Everything that api does for its callers, wired once and offered over gRPC and HTTP alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from noetl_core.ports.leases import ShardLeases
+
+from noetl_api.application.append_events import AppendEvents
+from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.ingest_events import IngestEvents
+from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
+from noetl_api.application.query_executions import QueryExecutions
+from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.start_execution import StartExecution
+from noetl_api.application.watch_events import WatchEvents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseCases:
+    """One object each."""
+
+    append_events: AppendEvents
+    ingest_events: IngestEvents
+    read_events: ReadEvents
+    watch_events: WatchEvents
+    register_playbook: RegisterPlaybook
+    find_playbooks: FindPlaybooks
+    start_execution: StartExecution
+    cancel_execution: CancelExecution
+    query_executions: QueryExecutions
+    leases: ShardLeases

@@ -1,0 +1,172 @@
+"""Wires api: which adapter stands behind which port, and which loops run."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import asyncpg
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.postgres.catalog import PostgresCatalog
+from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
+from noetl_adapters.postgres.event_log import PostgresEventLog
+from noetl_adapters.postgres.leases import PostgresShardLeases
+from noetl_adapters.postgres.partitions import PostgresPartitions
+from noetl_adapters.postgres.pool import open_pool
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import ProjectionClient
+from noetl_core.append import AppendRequest, PreparedRequest, prepare
+from noetl_core.ids import Snowflake
+from noetl_core.ports.projections import Projections
+from noetl_servicekit.env import SettingsInvalid
+from noetl_servicekit.http_server import serve_http
+from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.tokens import Tokens
+from noetl_servicekit.tracing import current_traceparent
+
+from noetl_api.application.append_events import AppendEvents
+from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.group_commit import GroupCommit
+from noetl_api.application.ingest_events import IngestEvents
+from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
+from noetl_api.application.query_executions import QueryExecutions
+from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.start_execution import StartExecution
+from noetl_api.application.use_cases import UseCases
+from noetl_api.application.watch_events import WatchEvents
+from noetl_api.entrypoints import grpc as grpc_services
+from noetl_api.entrypoints.http.app import make_app
+from noetl_api.entrypoints.partition_keeper import MAX_SILENCE_SECONDS, ensure_partitions, keep_partitions
+from noetl_api.settings import Settings
+from noetl_api.telemetry import ApiMetrics
+
+PROJECTION_TIMEOUT_SECONDS = 2.0
+
+
+class Api:
+    """One api process; parts are made here and started in `start`."""
+
+    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+        self._group = group
+        self._settings = settings
+        self._metrics = ApiMetrics(group.metrics)
+        self._signal = CommitSignal()
+        self._metrics.count_watchers(lambda: self._signal.watcher_count)
+
+    async def start(self) -> None:
+        """Start everything, the operator's port first and what callers use last."""
+        group, settings = self._group, self._settings
+        tokens = Tokens(settings.tokens_file)
+        ops = await group.serve_ops(settings.ops_listen)
+        pool = await self._open_pool("api", settings.pool_min_size, settings.pool_max_size)
+        # Upkeep has connections of its own, so that no load of callers can starve it.
+        background = await self._open_pool("api-background", 1, settings.background_pool_max_size)
+        leases = PostgresShardLeases(pool)
+        await self._check_installation(leases)
+        partitions = PostgresPartitions(background)
+        await ensure_partitions(partitions, self._metrics)
+        use_cases = self._use_cases(pool, leases, Snowflake(await partitions.next_node()), self._projections())
+        group.loop(
+            "partitions",
+            lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
+            max_silence_seconds=MAX_SILENCE_SECONDS,
+        )
+        listener = PostgresCommitListener(
+            settings.postgres_dsn, application_name="noetl-api-commits", hear=self._hear_of_commit
+        )
+        group.loop("commits", listener.run)
+        grpc_address = await group.serve_grpc(
+            settings.grpc_listen,
+            register=lambda server: grpc_services.register(server, use_cases),
+            service_names=grpc_services.SERVICE_NAMES,
+            tokens=tokens,
+        )
+        app = make_app(use_cases=use_cases, tokens=tokens, health=group.health, metrics=self._metrics)
+        http_address = await group.enter(serve_http(app, settings.http_listen))
+        group.on_stop(self._send_followers_away)
+        group.ready(grpc=grpc_address, http=http_address, ops=ops)
+
+    def _use_cases(
+        self, pool: asyncpg.Pool, leases: PostgresShardLeases, ids: Snowflake, projections: Projections
+    ) -> UseCases:
+        settings = self._settings
+
+        def next_id() -> int:
+            return ids.next(time.time_ns() // 1_000_000)
+
+        def prepared(request: AppendRequest) -> PreparedRequest:
+            return prepare(request, next_event_id=next_id, now=_now(), shard_count=settings.shard_count)
+
+        log = GroupCommit(PostgresEventLog(pool), prepare=prepared, signal=self._signal, metrics=self._metrics.append)
+        self._group.on_stop(log.close)
+        catalog = PostgresCatalog(pool)
+        append_events = AppendEvents(log)
+        return UseCases(
+            append_events=append_events,
+            ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
+            read_events=ReadEvents(log),
+            watch_events=WatchEvents(log, self._signal),
+            register_playbook=RegisterPlaybook(catalog, next_id=next_id),
+            find_playbooks=FindPlaybooks(catalog),
+            start_execution=StartExecution(
+                log=log,
+                catalog=catalog,
+                parsed=ParsedPlaybooks(),
+                payloads=DirectoryPayloadStore.from_url(settings.payload_url),
+                next_id=next_id,
+                clock=_now,
+                playbook_env=settings.playbook_env,
+            ),
+            cancel_execution=CancelExecution(log),
+            query_executions=QueryExecutions(
+                projections=projections, log=log, signal=self._signal, metrics=self._metrics
+            ),
+            leases=leases,
+        )
+
+    def _projections(self) -> Projections:
+        # Nothing is tried again: a projector that is away costs a query nothing, since the log answers.
+        channel = open_channel(
+            self._settings.projector_address, token=self._settings.token, traceparent=current_traceparent
+        )
+        self._group.on_stop(channel.close)
+        return ProjectionClient(channel, timeout=PROJECTION_TIMEOUT_SECONDS)
+
+    async def _open_pool(self, name: str, min_size: int, max_size: int) -> asyncpg.Pool:
+        pool = await open_pool(
+            self._settings.postgres_dsn, min_size=min_size, max_size=max_size, application_name=f"noetl-{name}"
+        )
+        self._group.on_stop(pool.close)
+        return pool
+
+    async def _check_installation(self, leases: PostgresShardLeases) -> None:
+        installed = (await leases.installation()).shard_count
+        if installed != self._settings.shard_count:
+            raise SettingsInvalid(
+                [f"NOETL_SHARD_COUNT is {self._settings.shard_count}, this installation has {installed} shards"]
+            )
+
+    def _hear_of_commit(self, notice: str) -> None:
+        moved = moved_streams(notice)
+        if moved is None:
+            self._signal.anything_moved()
+            return
+        for execution_id, version in moved:
+            self._signal.moved(execution_id, version)
+
+    async def _send_followers_away(self) -> None:
+        """Before the servers drain: a stream that nobody ends would keep them from stopping."""
+        self._signal.close()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
+    """What `run_service` calls."""
+    await Api(group, Settings.from_env(os.environ if values is None else values)).start()

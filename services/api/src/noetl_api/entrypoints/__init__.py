@@ -1,0 +1,1 @@
+"""How api is asked: gRPC, HTTP, and its own clock."""

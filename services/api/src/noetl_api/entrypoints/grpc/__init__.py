@@ -1,0 +1,21 @@
+"""The contracts that api serves over gRPC."""
+
+import grpc
+
+from noetl_api.application.use_cases import UseCases
+from noetl_api.entrypoints.grpc import catalog_service, event_service, execution_service, shard_service
+
+SERVICE_NAMES = (
+    event_service.SERVICE_NAME,
+    catalog_service.SERVICE_NAME,
+    execution_service.SERVICE_NAME,
+    shard_service.SERVICE_NAME,
+)
+
+
+def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
+    """Serve all of them."""
+    event_service.register(server, use_cases)
+    catalog_service.register(server, use_cases)
+    execution_service.register(server, use_cases)
+    shard_service.register(server, use_cases)

@@ -1,0 +1,107 @@
+"""Executions over gRPC."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.execution.v1 import execution_pb2 as pb
+from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import executions as mapping
+from noetl_core.canonical import JsonObject, decode
+from noetl_core.errors import InvalidPayload, NotCanonical
+from noetl_core.ids import parse_id
+from noetl_servicekit.callers import current_caller
+
+from noetl_api.application.start_execution import StartRequest
+from noetl_api.application.use_cases import UseCases
+from noetl_api.entrypoints.grpc.scopes import scope_of
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ExecutionService"].full_name
+
+
+def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
+    """Serve the contract."""
+    pb_grpc.add_ExecutionServiceServicer_to_server(ExecutionServicer(use_cases), server)
+
+
+class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
+    """Translates; the use cases decide."""
+
+    def __init__(self, use_cases: UseCases) -> None:
+        self._start_execution = use_cases.start_execution
+        self._query_executions = use_cases.query_executions
+        self._cancel_execution = use_cases.cancel_execution
+
+    async def Execute(  # noqa: N802 - named by the contract
+        self, request: pb.ExecuteRequest, context: grpc.aio.ServicerContext[pb.ExecuteRequest, pb.ExecuteResponse]
+    ) -> pb.ExecuteResponse:
+        """Start a playbook."""
+        started = await self._start_execution(
+            current_caller(),
+            scope_of(request.scope),
+            StartRequest(
+                path=request.path,
+                version=request.version,
+                catalog_id=request.catalog_id,
+                payload=_payload(request.payload_json),
+                start_key=request.start_key,
+            ),
+        )
+        return pb.ExecuteResponse(
+            execution_id=str(started.execution_id),
+            created=started.created,
+            path=started.path,
+            version=started.version,
+        )
+
+    async def Get(  # noqa: N802 - named by the contract
+        self, request: pb.GetRequest, context: grpc.aio.ServicerContext[pb.GetRequest, pb.GetResponse]
+    ) -> pb.GetResponse:
+        """One execution."""
+        view = await self._query_executions.get(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            min_version=request.min_version,
+        )
+        return pb.GetResponse(execution=mapping.execution_message(view))
+
+    async def List(  # noqa: N802 - named by the contract
+        self, request: pb.ListRequest, context: grpc.aio.ServicerContext[pb.ListRequest, pb.ListResponse]
+    ) -> pb.ListResponse:
+        """Executions, newest first."""
+        page = await self._query_executions.list(
+            current_caller(),
+            scope_of(request.scope),
+            status=request.status,
+            path=request.path,
+            size=request.page_size,
+            token=request.page_token,
+        )
+        return pb.ListResponse(
+            executions=[mapping.execution_message(view) for view in page.executions],
+            next_page_token=page.next_page_token,
+        )
+
+    async def Cancel(  # noqa: N802 - named by the contract
+        self, request: pb.CancelRequest, context: grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
+    ) -> pb.CancelResponse:
+        """End an execution now."""
+        version = await self._cancel_execution(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            reason=request.reason,
+        )
+        return pb.CancelResponse(stream_version=version)
+
+
+def _payload(data: bytes) -> JsonObject:
+    if not data:
+        return {}
+    try:
+        value = decode(data)
+    except NotCanonical as exc:
+        raise InvalidPayload(f"the payload cannot be read: {exc.message}") from exc
+    if not isinstance(value, dict):
+        raise InvalidPayload("the payload is not a JSON object")
+    return value

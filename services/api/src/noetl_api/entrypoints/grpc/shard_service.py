@@ -1,0 +1,69 @@
+"""Shard leases over gRPC, for services only."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.shard.v1 import shard_pb2 as pb
+from noetl.shard.v1 import shard_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import shards as mapping
+from noetl_core.ports.leases import Replica
+from noetl_servicekit.callers import Role, current_caller
+
+from noetl_api.application.use_cases import UseCases
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ShardService"].full_name
+
+
+def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
+    """Serve the contract."""
+    pb_grpc.add_ShardServiceServicer_to_server(ShardServicer(use_cases), server)
+
+
+class ShardServicer(pb_grpc.ShardServiceServicer):
+    """Translates; who gets which shard is decided over the lease rows."""
+
+    def __init__(self, use_cases: UseCases) -> None:
+        self._leases = use_cases.leases
+
+    async def GetInstallation(  # noqa: N802 - named by the contract
+        self,
+        request: pb.GetInstallationRequest,
+        context: grpc.aio.ServicerContext[pb.GetInstallationRequest, pb.GetInstallationResponse],
+    ) -> pb.GetInstallationResponse:
+        """What was fixed at installation."""
+        current_caller().require(Role.SERVICE)
+        installation = await self._leases.installation()
+        return pb.GetInstallationResponse(
+            shard_count=installation.shard_count, log_generation=installation.log_generation
+        )
+
+    async def Hold(  # noqa: N802 - named by the contract
+        self, request: pb.HoldRequest, context: grpc.aio.ServicerContext[pb.HoldRequest, pb.HoldResponse]
+    ) -> pb.HoldResponse:
+        """Renew, give back and claim."""
+        current_caller().require(Role.SERVICE)
+        replica = Replica(
+            role=request.role, instance=request.instance, incarnation=request.incarnation, address=request.address
+        )
+        holding = await self._leases.hold(replica, lease_seconds=request.lease_seconds)
+        return pb.HoldResponse(
+            leases=[mapping.lease_message(lease) for lease in holding.leases], live_instances=holding.live_instances
+        )
+
+    async def Release(  # noqa: N802 - named by the contract
+        self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[pb.ReleaseRequest, pb.ReleaseResponse]
+    ) -> pb.ReleaseResponse:
+        """Give everything back."""
+        current_caller().require(Role.SERVICE)
+        replica = Replica(role=request.role, instance=request.instance, incarnation=request.incarnation, address="")
+        return pb.ReleaseResponse(released=await self._leases.release(replica))
+
+    async def ListShards(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListShardsRequest,
+        context: grpc.aio.ServicerContext[pb.ListShardsRequest, pb.ListShardsResponse],
+    ) -> pb.ListShardsResponse:
+        """Every shard of a role."""
+        current_caller().require(Role.SERVICE)
+        leases = await self._leases.list_shards(request.role)
+        return pb.ListShardsResponse(leases=[mapping.lease_message(lease) for lease in leases])

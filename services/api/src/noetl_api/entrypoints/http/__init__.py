@@ -1,0 +1,1 @@
+"""The public HTTP interface; what it can do, gRPC can do too."""

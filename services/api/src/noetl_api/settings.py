@@ -1,0 +1,59 @@
+"""What the operator tells api."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from noetl_servicekit.env import Address, Env
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where its database and neighbours are, what it serves, and what playbooks may see."""
+
+    postgres_dsn: str = field(repr=False)
+    pool_min_size: int
+    pool_max_size: int
+    background_pool_max_size: int
+    shard_count: int
+    payload_url: str
+    projector_address: str
+    token: str = field(repr=False)
+    tokens_file: Path
+    grpc_listen: Address
+    http_listen: Address
+    ops_listen: Address
+    playbook_env: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def from_env(cls, values: Mapping[str, str]) -> Settings:
+        """Read everything, and refuse all that is wrong together."""
+        env = Env(values)
+        settings = cls(
+            postgres_dsn=env.url("NOETL_POSTGRES_DSN", schemes=("postgresql", "postgres")),
+            pool_min_size=env.integer("NOETL_POSTGRES_POOL_MIN_SIZE", default=2, minimum=1),
+            pool_max_size=env.integer("NOETL_POSTGRES_POOL_MAX_SIZE", default=32, minimum=2),
+            background_pool_max_size=env.integer("NOETL_BG_POOL_MAX_SIZE", default=4, minimum=1),
+            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file",)),
+            projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
+            token=env.secret("NOETL_TOKEN"),
+            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
+            http_listen=env.address("NOETL_HTTP_LISTEN", default="127.0.0.1:0"),
+            ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
+            playbook_env=_visible(values, env.text("NOETL_PLAYBOOK_ENV", default="")),
+        )
+        env.require(
+            settings.pool_min_size <= settings.pool_max_size,
+            "NOETL_POSTGRES_POOL_MIN_SIZE must not exceed NOETL_POSTGRES_POOL_MAX_SIZE",
+        )
+        env.check()
+        return settings
+
+
+def _visible(values: Mapping[str, str], names: str) -> dict[str, str]:
+    """The variables that templates may read: those that the operator names, and no others."""
+    return {name: values[name] for name in names.replace(",", " ").split() if name in values}
