@@ -11,8 +11,11 @@ from noetl_core.errors import Corrupt, InvalidInput, NotCanonical, NotFound, Rej
 from noetl_core.ports.credentials import Credential
 from noetl_core.ports.event_log import Scope
 
-CREDENTIAL_NOT_FOUND: Final = "credential.not_found"
+NOT_FOUND: Final = "credential.not_found"
 """Code of the `NotFound` for a name under which nothing is stored."""
+
+CREDENTIAL_NOT_FOUND: Final = "CREDENTIAL_NOT_FOUND"
+"""What the same is called when a call of a tool needed the credential: the code of its outcome."""
 
 GENERIC_TYPE: Final = "generic"
 """Type of a credential that was stored without one."""
@@ -66,7 +69,7 @@ class CredentialUnreadable(Corrupt):
 
 def credential_not_found(name: str) -> NotFound:
     """There is no credential of this name for this caller."""
-    return NotFound("credential", name, code=CREDENTIAL_NOT_FOUND)
+    return NotFound("credential", name, code=NOT_FOUND)
 
 
 def checked_credential(

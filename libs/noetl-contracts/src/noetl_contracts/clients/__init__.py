@@ -2,6 +2,7 @@
 
 from noetl_contracts.clients.catalog import CatalogClient
 from noetl_contracts.clients.commands import CommandClient
+from noetl_contracts.clients.credentials import CredentialClient, ResolvedCredentials
 from noetl_contracts.clients.event_log import EventLogClient, WatchedEvents
 from noetl_contracts.clients.executions import ExecutionClient, StartedExecution
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
@@ -12,9 +13,11 @@ __all__ = [
     "IDEMPOTENT_METHODS",
     "CatalogClient",
     "CommandClient",
+    "CredentialClient",
     "EventLogClient",
     "ExecutionClient",
     "ProjectionClient",
+    "ResolvedCredentials",
     "ShardClient",
     "StartedExecution",
     "WatchedEvents",

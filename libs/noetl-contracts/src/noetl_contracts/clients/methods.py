@@ -15,6 +15,12 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.execution.v1.ExecutionService/Get",
         "/noetl.execution.v1.ExecutionService/List",
         "/noetl.execution.v1.ExecutionService/Cancel",
+        # A credential is replaced as a whole. Delete is not here: the second one finds nothing.
+        "/noetl.credential.v1.CredentialService/Put",
+        "/noetl.credential.v1.CredentialService/Get",
+        "/noetl.credential.v1.CredentialService/List",
+        "/noetl.credential.v1.CredentialService/Resolve",
+        "/noetl.credential.v1.CredentialService/Rotate",
         "/noetl.shard.v1.ShardService/GetInstallation",
         "/noetl.shard.v1.ShardService/Hold",
         "/noetl.shard.v1.ShardService/Release",
