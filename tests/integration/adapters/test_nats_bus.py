@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 from nats.aio.client import Client
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from nats.js.manager import JetStreamManager
 from noetl_adapters.nats.connection import NatsConnection, NatsEvent
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.provision import StreamMismatch, provision_streams
@@ -155,6 +156,31 @@ async def test_a_waiting_fetch_survives_the_removal_of_its_consumer(connection: 
     await NatsPublisher(connection).publish_batch([message(space, 1)])
 
     assert [delivery.body for delivery in await waiting] == [b"body 1"]
+
+
+async def test_a_work_queue_forgets_what_was_acknowledged_and_gives_the_rest_to_whoever_asks(
+    connection: NatsConnection,
+) -> None:
+    subject = f"noetl.work.{uuid4().hex}.command"
+    publisher = NatsPublisher(connection)
+    shared = ConsumerSpec(stream=WORK_STREAM, durable=f"test-{uuid4().hex}", subjects=(subject,), start=Start.ALL)
+    first, second = (NatsPullConsumer(connection, shared) for _ in range(2))
+    await publisher.publish_batch(
+        [Message(subject=subject, message_id=f"{subject}/{number}", body=b"") for number in range(3)]
+    )
+
+    await fetch_all(first, 1)
+    await fetch_all(second, 2)
+
+    assert await first.fetch(batch=1, wait_seconds=SHORT_SECONDS) == ()
+    manager = connection.session().client.jsm()
+    await until(lambda: has_messages(manager, subject, 0))
+    await manager.delete_consumer(WORK_STREAM, shared.durable)
+
+
+async def has_messages(manager: JetStreamManager, subject: str, number: int) -> bool:
+    info = await manager.stream_info(WORK_STREAM, subjects_filter=subject)
+    return sum((info.state.subjects or {}).values()) == number
 
 
 class TestWithoutNats:

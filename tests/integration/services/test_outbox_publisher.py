@@ -264,6 +264,27 @@ async def test_replicas_that_come_and_go_share_the_work_and_reorder_nothing(scen
     assert await scene.owners() == {}
 
 
+async def test_a_publisher_that_stood_still_until_others_had_taken_over_reorders_nothing(scene: Scene) -> None:
+    settings = {**SHORT_LEASES, "NOETL_OUTBOX_BATCH_ROWS": "50"}
+    await scene.commit(scene.interleaved(100, 100))
+    async with scene.consuming() as seen:
+        frozen = scene.publisher("publisher-0", **settings).start()
+        await seen.reach(500)
+        frozen.freeze()
+        assert await scene.waiting_rows() > 0, "it was not stopped in the middle"
+
+        other = scene.publisher("publisher-1", **settings).start()
+        await until(lambda: scene.are_owners({"publisher-1": 64}), seconds=30)
+        await seen.reach(len(seen) + 500)
+        frozen.thaw()
+
+        await until(lambda: seen.is_complete(executions=100, length=100), seconds=60)
+        await until(lambda: scene.are_owners({"publisher-0": 32, "publisher-1": 32}), seconds=30)
+        assert (frozen.stop(), other.stop()) == (0, 0)
+
+    seen.assert_in_order()
+
+
 async def test_while_nats_is_away_the_outbox_grows_and_afterwards_everything_drains_in_order(scene: Scene) -> None:
     events = scene.interleaved(50, 300)
     with embedded_nats() as nats:

@@ -68,16 +68,25 @@ class ServiceProcess:
         """End it at this very moment, as a crash would."""
         self._end(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """Let it stand still, as an overloaded machine may; `thaw` lets it go on, knowing of nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
     def stop(self) -> int:
         """Ask it to end and wait for its exit code."""
         return self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> int:
-        if self._process is None:
-            return 0
-        if self._process.poll() is None:
-            self._process.send_signal(how)
-        return self._process.wait(STOP_SECONDS)
+        self._signal(how)
+        return self._process.wait(STOP_SECONDS) if self._process is not None else 0
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
 
     def _fail_if_ended(self) -> bool:
         if not self.running:

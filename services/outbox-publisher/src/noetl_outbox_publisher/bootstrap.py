@@ -67,6 +67,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             metrics,
             batch_rows=settings.batch_rows,
             publish_seconds=settings.publish_seconds,
+            traced=group.settings.otlp_endpoint is not None,
         ),
         metrics,
         publisher=OutboxPublisher(instance=instance, incarnation=uuid4().hex),

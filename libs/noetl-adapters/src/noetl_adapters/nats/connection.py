@@ -110,7 +110,7 @@ class NatsConnection:
         """Hear what is published from now on, in every session to come; what is sent in between is missed."""
         self._broadcasts.append((subject, receive))
         if self._session is not None:
-            async with translated():
+            with suppress(nats.errors.Error, OSError):  # then the session is lost, and the next one will do it
                 await _subscribe(self._session.client, subject, receive)
 
     async def _keep_connected(self) -> None:
@@ -154,7 +154,7 @@ class NatsConnection:
             )
             for subject, receive in self._broadcasts:
                 await _subscribe(client, subject, receive)
-        except (nats.errors.Error, OSError, TimeoutError) as exc:
+        except Exception as exc:  # whatever it is: a connection that gives up would take the process with it
             await failed(exc)
             return False
         self._session = session

@@ -75,7 +75,8 @@ class NatsPullConsumer:
         """Listen to these from now on; without any, the consumer is removed until there are some."""
         self._subjects = frozenset(subjects)
         self._subjects_changed.set()
-        await self._ready_requests()
+        with suppress(Unavailable):  # then the next fetch sees to it
+            await self._ready_requests()
 
     async def close(self) -> None:
         """Give back what was delivered and not fetched; the place in the stream stays."""
