@@ -124,9 +124,10 @@ def test_a_file_that_vanishes_changes_nothing_is_reported_once_and_read_when_it_
         (["ada"], r"tokens\[0\]: must be an object"),
         ([entry("", "a")], r"tokens\[0\]: name must be a text"),
         ([entry("ada", "a", role=3)], r"tokens\[0\]: role must be a text"),
-        ([entry("ada", "a", role="admin")], "role must be one of reader, writer, service, not 'admin'"),
+        ([entry("ada", "a", role="king")], "role must be one of reader, writer, admin, service, not 'king'"),
         ([entry("ada", "a", token_sha256="a")], "64 lower-case hexadecimal digits"),
-        ([entry("ada", "a", tenant_id="*")], "only a service may act for any tenant, not a writer"),
+        ([entry("ada", "a", tenant_id="*")], "only a service may act for any tenant, not the role writer"),
+        ([entry("ada", "a", tenant_id="*", role="admin")], "only a service may act for any tenant, not the role admin"),
         ([entry("ada", "a"), entry("bob", "a")], r"tokens\[1\]: 'bob' and 'ada' share a token"),
     ],
 )
@@ -155,10 +156,15 @@ def test_a_role_may_do_what_lesser_roles_may() -> None:
 
     assert writer.may(Role.READER)
     assert writer.may(Role.WRITER)
+    assert not writer.may(Role.ADMIN)
     assert not writer.may(Role.SERVICE)
     writer.require(Role.READER)
-    with pytest.raises(NotPermitted, match="'ada' is a writer, this takes a service"):
+    with pytest.raises(NotPermitted, match="'ada' has the role writer, this takes service"):
         writer.require(Role.SERVICE)
+
+
+def test_the_roles_are_in_the_order_of_what_they_may() -> None:
+    assert [role.value for role in Role] == ["reader", "writer", "admin", "service"]
 
 
 def test_a_caller_sees_its_own_tenant_and_organization_and_a_service_sees_all() -> None:

@@ -17,7 +17,10 @@ class Role(Enum):
 
     READER = "reader"
     WRITER = "writer"
+    ADMIN = "admin"
+    """Sees the secrets of its own organization."""
     SERVICE = "service"
+    """One of NoETL's own processes, which may act for any tenant."""
 
     def includes(self, other: "Role") -> bool:
         order = list(Role)
@@ -39,7 +42,9 @@ class Caller:
     def require(self, role: Role) -> None:
         """Raise NotPermitted unless the caller may."""
         if not self.may(role):
-            raise NotPermitted(f"{self.name!r} is a {self.role.value}, this takes a {role.value}", role=role.value)
+            raise NotPermitted(
+                f"{self.name!r} has the role {self.role.value}, this takes {role.value}", role=role.value
+            )
 
     def sees(self, tenant_id: str, organization_id: str) -> bool:
         """What a caller does not see does not exist for it."""

@@ -109,7 +109,7 @@ def _entry(entry: object) -> tuple[str, Caller]:
     if role is None:
         raise ValueError(f"role must be one of {', '.join(roles)}, not {fields['role']!r}")
     if role is not Role.SERVICE and ANY in (fields["tenant_id"], fields["organization_id"]):
-        raise ValueError(f"only a service may act for any tenant, not a {role.value}")
+        raise ValueError(f"only a service may act for any tenant, not the role {role.value}")
     caller = Caller(
         name=fields["name"],
         tenant_id=fields["tenant_id"],

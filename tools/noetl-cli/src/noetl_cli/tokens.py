@@ -15,7 +15,7 @@ from noetl_core.errors import AlreadyExists, InvalidInput
 
 from noetl_cli.dev.files import write_atomically
 
-ROLES = ("reader", "writer", "service")
+ROLES = ("reader", "writer", "admin", "service")
 ANY = "*"
 """Tenant or organization of a service, which acts for all of them."""
 
@@ -43,7 +43,7 @@ def entry_for(token: str, *, name: str, tenant_id: str, organization_id: str, ro
     if not (name and tenant_id and organization_id):
         raise InvalidInput("a token needs a name, a tenant and an organization")
     if role != "service" and ANY in (tenant_id, organization_id):
-        raise InvalidInput(f"only a service may act for any tenant, not a {role}")
+        raise InvalidInput(f"only a service may act for any tenant, not the role {role}")
     digest = hashlib.sha256(token.encode()).hexdigest()
     return TokenEntry(name=name, token_sha256=digest, tenant_id=tenant_id, organization_id=organization_id, role=role)
 
