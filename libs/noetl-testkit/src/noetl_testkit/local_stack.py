@@ -16,6 +16,7 @@ from typing import Any
 from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.home import StackHome
 from noetl_cli.dev.postgres import PostgresCluster
+from noetl_cli.dev.processes import ProcessIdentity
 from noetl_cli.dev.stack import DATABASE, SETTINGS_FILE
 from noetl_cli.dev.state import StackState, Status
 
@@ -93,9 +94,10 @@ class LocalStack:
         return pid
 
     def kill(self, component: str) -> int:
-        """`kill -9`; the supervisor starts it again. Returns which process it was."""
+        """`kill -9`; the supervisor starts it again. Returns, once it is gone, which process it was."""
         pid = self.pid(component)
         os.kill(pid, signal.SIGKILL)
+        eventually(lambda: ProcessIdentity.of(pid) is None)
         return pid
 
     @contextmanager
