@@ -1,0 +1,95 @@
+"""The stack itself: what it keeps when it stops, what it leaves running, and the demonstration of it all."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from noetl_cli.dev.processes import ProcessIdentity
+from noetl_testkit.eventually import eventually
+from noetl_testkit.local_stack import LocalStack, local_stack
+
+DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
+
+
+def processes(stack: LocalStack) -> list[ProcessIdentity]:
+    found = [component.process for component in stack.state().components.values()]
+    return [process for process in found if process is not None]
+
+
+def test_a_stack_that_is_stopped_or_killed_comes_back_with_all_it_had(examples: Path) -> None:
+    with local_stack() as stack:
+        ran = stack.noetl("run", str(examples / "hello_world.yaml"), "-o", "json")
+        assert ran.code == 0, ran
+        execution_id, endpoint, first = ran.document["execution_id"], stack.endpoint, processes(stack)
+        assert len(first) == 8
+
+        down = stack.noetl("dev", "down")
+        assert (down.code, down.out) == (0, "stopped\n")
+        assert not any(process.is_alive() for process in first)
+        away = stack.noetl("status", execution_id)
+        assert (away.code, "start one with: noetl dev up" in away.err) == (5, True)
+
+        assert stack.noetl("dev", "up").code == 0
+        assert stack.endpoint == endpoint
+        assert stack.noetl("status", execution_id, "-o", "json").document["status"] == "COMPLETED"
+
+        second = processes(stack)
+        os.kill(stack.state().supervisor.pid, signal.SIGKILL)
+        eventually(lambda: not any(process.is_alive() for process in second), seconds=30.0)
+        assert stack.noetl("dev", "status").code == 1
+
+        assert stack.noetl("dev", "up").code == 0
+        assert stack.noetl("run", str(examples / "hello_world.yaml"), "-o", "json").code == 0
+        listed = stack.noetl("list", "-o", "json").document["executions"]
+        assert len(listed) == 2
+
+
+def test_the_demonstration_shows_an_execution_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with demonstration(tmp_path) as process:
+        out, _ = process.communicate(timeout=180.0)
+
+    assert process.returncode == 0, out
+    assert "COMPLETED in " in out
+    assert 'shout: {"length": 11, "text": "HELLO, ADA!"}' in out
+    assert "18  " in out and "playbook.completed" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demonstration_that_is_interrupted_leaves_nothing_behind_either(tmp_path: Path) -> None:
+    with demonstration(tmp_path) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("  postgres") and "ready" in line:
+                break
+        (postmaster,) = tmp_path.glob("*/stack/postgres/data/postmaster.pid")
+        postgres = ProcessIdentity.of(int(postmaster.read_text().splitlines()[0]))
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, _ = process.communicate(timeout=120.0)
+
+    assert process.returncode == 130, out
+    assert postgres is not None
+    assert not postgres.is_alive()
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def demonstration(temporary: Path) -> Iterator[subprocess.Popen[str]]:
+    temporary.chmod(0o711)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
+    with subprocess.Popen(
+        ["/bin/bash", str(DEMO)],
+        env={**environment, "TMPDIR": str(temporary), "VENV": sys.prefix},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
