@@ -36,7 +36,8 @@ VIOLATIONS = {
 def lint(sources: Path) -> dict[str, str]:
     """Verdict per contract for the packages below `sources`."""
     environment = {**os.environ, "PYTHONPATH": str(sources), "COLUMNS": "200"}
-    command = [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache", "--config", ".importlinter"]
+    linter = str(Path(sys.executable).with_name("lint-imports"))
+    command = [linter, "--no-logo", "--no-cache", "--config", ".importlinter"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     verdicts = dict(re.findall(r"^(.+?) (KEPT|BROKEN)", done.stdout, re.MULTILINE))
     assert verdicts, done.stdout + done.stderr

@@ -59,7 +59,11 @@ def test_putting_tokens_replaces_those_of_their_names_and_keeps_the_others(tmp_p
 
 @pytest.mark.parametrize(
     ("role", "tenant", "reason"),
-    [("boss", "acme", "one of reader, writer, admin, service"), ("writer", "*", "only a service"), ("reader", "", "needs a")],
+    [
+        ("boss", "acme", "one of reader, writer, admin, service"),
+        ("writer", "*", "only a service"),
+        ("reader", "", "needs a"),
+    ],
 )
 def test_what_servers_would_refuse_is_refused_before_it_is_written(role: str, tenant: str, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):

@@ -95,6 +95,4 @@ def prune(state: State) -> State:
 
 def _with_result(execution: Execution, content: CallDone | CallFailed) -> Execution:
     before = execution.steps.get(content.step, Step(status=StepStatus.ACTIVE))
-    return replace(
-        execution, steps={**execution.steps, content.step: replace(before, result=content.result)}
-    )
+    return replace(execution, steps={**execution.steps, content.step: replace(before, result=content.result)})

@@ -71,9 +71,7 @@ def parse_id(text: str, *, what: str = "id") -> int:
     raise InvalidInput(f"{what} must be the digits of a positive 63-bit number, not {text[:40]!r}", what=what)
 
 
-def command_id(
-    *, execution_id: ExecutionId, step: str, activation: int, index: int, attempt: int
-) -> CommandId:
+def command_id(*, execution_id: ExecutionId, step: str, activation: int, index: int, attempt: int) -> CommandId:
     """The id of a command, derived from its cause: whoever decides it again issues the same command."""
     cause = ["command", str(execution_id), step, activation, index, attempt]
     return sha256_hex(encode(cause))[:32]

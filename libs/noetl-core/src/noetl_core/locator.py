@@ -69,9 +69,7 @@ class Locator:
             raise LocatorInvalid(f"a locator has each key once, not {keys}")
         places = [_COARSE_TO_FINE.index(key) for key in keys if key in _COARSE_TO_FINE]
         if places != sorted(places):
-            raise LocatorInvalid(
-                f"places go from coarse to fine, as in {'/'.join(_COARSE_TO_FINE)}, not {keys}"
-            )
+            raise LocatorInvalid(f"places go from coarse to fine, as in {'/'.join(_COARSE_TO_FINE)}, not {keys}")
 
     def __str__(self) -> str:
         return SCHEME + "/".join(quote(segment, safe="") for segment in self.segments)

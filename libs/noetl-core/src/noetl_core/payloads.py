@@ -35,9 +35,7 @@ class PayloadRef:
         if self.bytes < 0:
             raise InvalidInput(f"a payload cannot have {self.bytes} bytes")
         if not is_payload(parse(self.uri), sha256=self.sha256):
-            raise InvalidInput(
-                f"{self.uri!r} does not address the payload {self.sha256!r} of an organization"
-            )
+            raise InvalidInput(f"{self.uri!r} does not address the payload {self.sha256!r} of an organization")
 
     @property
     def tenant_id(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,7 +31,7 @@ class Run:
     """An execution whose steps end as the test says; nothing but fold and decide."""
 
     plan: Plan
-    outcome: Callable[[str, int], Mapping[str, Any]]
+    outcome: Callable[[str, int], Any]
     state: State = field(default_factory=lambda: empty(EXECUTION))
     events: list[Event] = field(default_factory=list)
     open: list[str] = field(default_factory=list)

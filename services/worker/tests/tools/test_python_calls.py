@@ -75,7 +75,8 @@ async def pids_written_to(path: Path) -> list[int]:
     def written() -> list[int]:
         return [int(text) for text in path.read_text().split()] if path.exists() else []
 
-    return await until(lambda: written() if len(written()) == 3 else [])
+    await until(lambda: len(written()) == 3)
+    return written()
 
 
 # --- results ----------------------------------------------------------------------------------------------

@@ -81,9 +81,7 @@ def _refusal_in_place(hook: Callable[[_Argument], _Result]) -> Callable[[_Argume
     return run
 
 
-_DECODER = JSONDecoder(
-    object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant
-)
+_DECODER = JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
 _LOCATING_DECODER = JSONDecoder(
     object_pairs_hook=_refusal_in_place(_object),
     parse_int=_refusal_in_place(_integer),

@@ -90,7 +90,7 @@ def number_text(number: float) -> str:
     return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
 
 
-def _suits_fast_encoder(value: Any, depth: int) -> bool:  # noqa: PLR0911, PLR0912 - flat, since it is hot
+def _suits_fast_encoder(value: Any, depth: int) -> bool:
     """Whether the C encoder spells a container canonically; lone surrogates show when its text is encoded."""
     if depth == MAX_DEPTH:
         return False

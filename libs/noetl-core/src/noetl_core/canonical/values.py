@@ -16,7 +16,7 @@ MAX_DEPTH = 128
 """Fixed, so that what one process could write never overflows the stack of another that reads it."""
 
 
-class Refused(Exception):  # noqa: N818 - never leaves this package, whose callers get NotCanonical
+class Refused(Exception):
     """A refusal that collects its path from the inside out, so that success pays nothing for it."""
 
     def __init__(self, reason: str, *trail: str | int) -> None:

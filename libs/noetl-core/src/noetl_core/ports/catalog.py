@@ -80,9 +80,7 @@ class CatalogStore(Protocol):
         """Newest version of each playbook, by path."""
         ...
 
-    async def versions(
-        self, scope: Scope, path: str, *, page_size: int = 100, page_token: str = ""
-    ) -> CatalogPage:
+    async def versions(self, scope: Scope, path: str, *, page_size: int = 100, page_token: str = "") -> CatalogPage:
         """Versions of one playbook, newest first; `NotFound` if it has none."""
         ...
 
@@ -104,8 +102,6 @@ class Catalog(Protocol):
         """Newest version of each playbook, by path."""
         ...
 
-    async def versions(
-        self, scope: Scope, path: str, *, page_size: int = 100, page_token: str = ""
-    ) -> CatalogPage:
+    async def versions(self, scope: Scope, path: str, *, page_size: int = 100, page_token: str = "") -> CatalogPage:
         """Versions of one playbook, newest first."""
         ...
