@@ -138,9 +138,10 @@ def test_on_a_terminal_the_list_is_drawn_over_itself_and_the_cursor_comes_back(
     display.close()
 
     drawn = terminal.getvalue()
-    last = drawn.rpartition("\x1b[3A\r")[2]
+    last = drawn.rpartition("\x1b[2A\r")[2]
     assert drawn.startswith("\x1b[?25l") and drawn.endswith("\x1b[?25h")
-    assert "COMPLETED" in last and "✓ first " in last and "✓ second" in last
+    assert "RUNNING" in drawn and "RUNNING" not in last
+    assert "✓ first " in last and "✓ second" in last
     assert "the server is away, waiting for it: connection refused" in last
 
 

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from noetl_core.errors import AlreadyExists, InvalidInput
+from noetl_servicekit.callers import ANY, Role
 
 from noetl_cli.dev.files import write_atomically
 
-ROLES = ("reader", "writer", "admin", "service")
-ANY = "*"
-"""Tenant or organization of a service, which acts for all of them."""
+ROLES: Final = tuple(role.value for role in Role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,7 @@ def entry_for(token: str, *, name: str, tenant_id: str, organization_id: str, ro
         raise InvalidInput(f"a role is one of {', '.join(ROLES)}, not {role!r}")
     if not (name and tenant_id and organization_id):
         raise InvalidInput("a token needs a name, a tenant and an organization")
-    if role != "service" and ANY in (tenant_id, organization_id):
+    if role != Role.SERVICE.value and ANY in (tenant_id, organization_id):
         raise InvalidInput(f"only a service may act for any tenant, not the role {role}")
     digest = hashlib.sha256(token.encode()).hexdigest()
     return TokenEntry(name=name, token_sha256=digest, tenant_id=tenant_id, organization_id=organization_id, role=role)

@@ -4,9 +4,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from noetl_servicekit.callers import ANY
 
 from noetl_cli.output import Output, echo_json, output_option
-from noetl_cli.tokens import ANY, ROLES, add_token, entry_for, new_token
+from noetl_cli.tokens import ROLES, add_token, entry_for, new_token
 
 
 @click.group()

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from noetl_core.errors import Corrupt
+from noetl_servicekit.callers import ANY, Role
 
 from noetl_cli.dev.files import read_or_create_secret, write_atomically
-from noetl_cli.tokens import ANY, entry_for, put_tokens
+from noetl_cli.tokens import entry_for, put_tokens
 
 LOCAL_TENANT = "default"
 LOCAL_ORGANIZATION = "default"
@@ -41,8 +42,10 @@ class StackCredentials:
         local = read_or_create_secret(self.local_token_file)
         put_tokens(
             self.tokens_file,
-            entry_for(service, name="services", tenant_id=ANY, organization_id=ANY, role="service"),
-            entry_for(local, name="local", tenant_id=LOCAL_TENANT, organization_id=LOCAL_ORGANIZATION, role="writer"),
+            entry_for(service, name="services", tenant_id=ANY, organization_id=ANY, role=Role.SERVICE.value),
+            entry_for(
+                local, name="local", tenant_id=LOCAL_TENANT, organization_id=LOCAL_ORGANIZATION, role=Role.WRITER.value
+            ),
         )
 
     def local_token(self) -> str:

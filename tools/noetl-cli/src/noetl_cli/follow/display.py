@@ -125,7 +125,9 @@ class LiveDisplay:
         status = self._progress.state.execution.status
         shown, hidden = _most_interesting(self._progress.rows(), rows)
         width = max((len(row.step) for row in shown), default=0)
-        lines = [f"  {status_text(status)}  {span_text(self._progress.seconds(now))}"]
+        lines = []
+        if not status.is_final:  # how it ended is told below the list, once
+            lines.append(f"  {status_text(status)}  {span_text(self._progress.seconds(now))}")
         if hidden:
             lines.append(f"    … {hidden} earlier steps")
         for row in shown:
