@@ -14,13 +14,14 @@ import httpx
 import pytest
 from noetl_api.bootstrap import start
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import CatalogClient, EventLogClient, ExecutionClient, ShardClient
+from noetl_contracts.clients import CatalogClient, CredentialClient, EventLogClient, ExecutionClient, ShardClient
 from noetl_servicekit.process_settings import ProcessSettings
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tokens import token_sha256
 
 CALLERS = {
     "service": ("*", "*", "service"),
+    "root": ("acme", "ops", "admin"),
     "ada": ("acme", "ops", "writer"),
     "rita": ("acme", "ops", "reader"),
     "sam": ("acme", "sales", "writer"),
@@ -37,6 +38,7 @@ class Clients:
     catalog: CatalogClient
     executions: ExecutionClient
     shards: ShardClient
+    credentials: CredentialClient
     http: httpx.AsyncClient
 
 
@@ -68,6 +70,7 @@ class RunningApi:
             catalog=CatalogClient(channel),
             executions=ExecutionClient(channel),
             shards=ShardClient(channel),
+            credentials=CredentialClient(channel),
             http=await self._stack.enter_async_context(http),
         )
 

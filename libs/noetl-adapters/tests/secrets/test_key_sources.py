@@ -109,11 +109,6 @@ def test_without_a_source_there_are_no_keys() -> None:
     assert source() is None
 
 
-def test_two_sources_are_one_too_many(path: Path) -> None:
-    with pytest.raises(KeysInvalid):
-        source(keys=NEW.line(), keys_file=path)
-
-
 async def test_an_installed_package_can_provide_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "acme_kms.py").write_text(
         "from noetl_adapters.secrets.keys import StaticKeys\n"

@@ -12,10 +12,13 @@ import asyncpg
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
+from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.secrets.aes_gcm import AesGcmSealer
+from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import ProjectionClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
@@ -30,11 +33,14 @@ from noetl_servicekit.tracing import current_traceparent
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.credentials import Credentials
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
+from noetl_api.application.key_reports import log_key_report
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.use_cases import UseCases
 from noetl_api.application.watch_events import WatchEvents
@@ -50,9 +56,10 @@ PROJECTION_TIMEOUT_SECONDS = 2.0
 class Api:
     """One api process; parts are made here and started in `start`."""
 
-    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+    def __init__(self, group: ServiceGroup, settings: Settings, environment: Mapping[str, str]) -> None:
         self._group = group
         self._settings = settings
+        self._environment = environment
         self._metrics = ApiMetrics(group.metrics)
         self._signal = CommitSignal()
         self._metrics.count_watchers(lambda: self._signal.watcher_count)
@@ -104,6 +111,7 @@ class Api:
         log = GroupCommit(PostgresEventLog(pool), prepare=prepared, signal=self._signal, metrics=self._metrics.append)
         self._group.on_stop(log.close)
         catalog = PostgresCatalog(pool)
+        credentials, sealer = PostgresCredentials(pool), self._sealer()
         append_events = AppendEvents(log)
         return UseCases(
             append_events=append_events,
@@ -125,8 +133,21 @@ class Api:
             query_executions=QueryExecutions(
                 projections=projections, log=log, signal=self._signal, metrics=self._metrics
             ),
+            credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
+            rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
             leases=leases,
         )
+
+    def _sealer(self) -> AesGcmSealer | None:
+        """None without keys: credentials are then refused, and everything else works."""
+        keys = key_provider(
+            keys=self._settings.credential_keys,
+            keys_file=self._settings.credential_keys_file,
+            provider=self._settings.credential_key_provider,
+            environment=self._environment,
+            report=log_key_report,
+        )
+        return AesGcmSealer(keys) if keys is not None else None
 
     def _projections(self) -> Projections:
         # Nothing is tried again: a projector that is away costs a query nothing, since the log answers.
@@ -169,4 +190,5 @@ def _now() -> datetime:
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
-    await Api(group, Settings.from_env(os.environ if values is None else values)).start()
+    environment = os.environ if values is None else values
+    await Api(group, Settings.from_env(environment), environment).start()

@@ -26,6 +26,9 @@ class Settings:
     http_listen: Address
     ops_listen: Address
     playbook_env: Mapping[str, str] = field(repr=False)
+    credential_keys: str = field(repr=False)
+    credential_keys_file: Path | None
+    credential_key_provider: str
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -45,10 +48,18 @@ class Settings:
             http_listen=env.address("NOETL_HTTP_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             playbook_env=_visible(values, env.text("NOETL_PLAYBOOK_ENV", default="")),
+            credential_keys=env.text("NOETL_CREDENTIAL_KEYS", default=""),
+            credential_keys_file=env.optional_path("NOETL_CREDENTIAL_KEYS_FILE"),
+            credential_key_provider=env.text("NOETL_CREDENTIAL_KEY_PROVIDER", default=""),
         )
         env.require(
             settings.pool_min_size <= settings.pool_max_size,
             "NOETL_POSTGRES_POOL_MIN_SIZE must not exceed NOETL_POSTGRES_POOL_MAX_SIZE",
+        )
+        sources = (settings.credential_keys, settings.credential_keys_file, settings.credential_key_provider)
+        env.require(
+            sum(map(bool, sources)) <= 1,
+            "only one of NOETL_CREDENTIAL_KEYS, NOETL_CREDENTIAL_KEYS_FILE, NOETL_CREDENTIAL_KEY_PROVIDER can be set",
         )
         env.check()
         return settings

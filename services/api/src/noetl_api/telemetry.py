@@ -36,11 +36,26 @@ class AppendMetrics:
         )
 
 
+class CredentialMetrics:
+    """Stored credentials."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.opened = metrics.counter(
+            "noetl_api_credentials_opened_total",
+            "Credentials whose data were given out, to people (reveal) or to calls of tools (resolve).",
+            ("purpose",),
+        )
+        self.rotated = metrics.counter(
+            "noetl_api_credentials_rotated_total", "Credentials that were encrypted anew with the current key."
+        )
+
+
 class ApiMetrics:
     """Everything that api measures besides what every service does."""
 
     def __init__(self, metrics: MetricSet) -> None:
         self.append = AppendMetrics(metrics)
+        self.credentials = CredentialMetrics(metrics)
         self.http_handled = metrics.counter(
             "noetl_api_http_handled_total", "HTTP requests that were answered.", ("method", "route", "status")
         )

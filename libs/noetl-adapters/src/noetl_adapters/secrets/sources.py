@@ -25,10 +25,7 @@ def key_provider(
     environment: Mapping[str, str],
     report: Report = lambda event, detail: None,
 ) -> KeyProvider | None:
-    """The source that is set, None if none is; raises `KeysInvalid` if there are two or it has no keys."""
-    chosen = [name for name, value in (("keys", keys), ("keys_file", keys_file), ("provider", provider)) if value]
-    if len(chosen) > 1:
-        raise KeysInvalid("credential keys come from a variable, a file or a provider, and only one of them can be set")
+    """The source that is set, None if none is; raises `KeysInvalid` if it has no keys."""
     if keys:
         return StaticKeys.from_text(keys)
     if keys_file is not None:

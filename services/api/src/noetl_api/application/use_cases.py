@@ -8,10 +8,12 @@ from noetl_core.ports.leases import ShardLeases
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.credentials import Credentials
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.watch_events import WatchEvents
 
@@ -29,4 +31,6 @@ class UseCases:
     start_execution: StartExecution
     cancel_execution: CancelExecution
     query_executions: QueryExecutions
+    credentials: Credentials
+    rotate_credentials: RotateCredentials
     leases: ShardLeases

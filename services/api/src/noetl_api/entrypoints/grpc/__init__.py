@@ -3,12 +3,19 @@
 import grpc
 
 from noetl_api.application.use_cases import UseCases
-from noetl_api.entrypoints.grpc import catalog_service, event_service, execution_service, shard_service
+from noetl_api.entrypoints.grpc import (
+    catalog_service,
+    credential_service,
+    event_service,
+    execution_service,
+    shard_service,
+)
 
 SERVICE_NAMES = (
     event_service.SERVICE_NAME,
     catalog_service.SERVICE_NAME,
     execution_service.SERVICE_NAME,
+    credential_service.SERVICE_NAME,
     shard_service.SERVICE_NAME,
 )
 
@@ -18,4 +25,5 @@ def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     event_service.register(server, use_cases)
     catalog_service.register(server, use_cases)
     execution_service.register(server, use_cases)
+    credential_service.register(server, use_cases)
     shard_service.register(server, use_cases)
