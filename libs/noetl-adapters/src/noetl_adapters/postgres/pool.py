@@ -64,6 +64,8 @@ async def translated() -> AsyncIterator[None]:
         asyncpg.InsufficientResourcesError,
         asyncpg.InvalidTransactionStateError,
         asyncpg.InterfaceError,
+        # How the driver says that the server hung up between two messages of one call.
+        asyncpg.InternalClientError,
         asyncpg.LockNotAvailableError,
         asyncpg.DeadlockDetectedError,
         asyncpg.ReadOnlySQLTransactionError,
