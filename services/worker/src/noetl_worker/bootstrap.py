@@ -20,6 +20,7 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
+from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
@@ -66,8 +67,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(payloads),
-            tool=tools,
+            pipeline=Pipeline(tools),
             persist=PersistBeforeEmit(payloads),
+            payloads=payloads,
         ),
         worker=Worker(worker_id=group.settings.instance, pool=settings.pool),
         size=settings.slots,

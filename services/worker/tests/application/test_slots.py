@@ -7,16 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from noetl_core.canonical import JsonObject
 from noetl_core.errors import LeaseLost, NoetlError, Unavailable
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, GrantedCommand, Worker
+from noetl_core.ports.commands import (
+    Abandonment,
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    GrantedCommand,
+    Variables,
+    Worker,
+)
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
+from noetl_worker.application.run_command import CommandEnd
 from noetl_worker.application.slots import Slots
 from noetl_worker.telemetry import WorkerMetrics
 
 ADA = Worker(worker_id="ada")
-OK: JsonObject = {"status": "ok", "reference": None, "parent_ref": None, "context": {}}
+OK = CommandEnd(result={"status": "ok", "reference": None, "parent_ref": None, "context": {}})
 
 
 def command(name: str, *, lease_seconds: float = 45.0, execution_id: int = 1) -> GrantedCommand:
@@ -52,7 +60,13 @@ class Planner:
         )
 
     async def complete(
-        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+        self,
+        worker: Worker,
+        key: CommandKey,
+        result: Mapping[str, Any],
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
     ) -> Completion:
         if self.trouble:
             raise self.trouble.pop(0)
@@ -71,7 +85,7 @@ class Planner:
         raise AssertionError("workers do not abandon")
 
 
-async def at_once(command: GrantedCommand) -> JsonObject:
+async def at_once(command: GrantedCommand) -> CommandEnd:
     return OK
 
 
@@ -115,7 +129,7 @@ async def test_a_refused_claim_starts_nothing_and_is_counted_by_reason() -> None
 async def test_a_full_worker_waits_for_a_free_slot() -> None:
     go = asyncio.Event()
 
-    async def held(command: GrantedCommand) -> JsonObject:
+    async def held(command: GrantedCommand) -> CommandEnd:
         await go.wait()
         return OK
 
@@ -159,7 +173,7 @@ class Stuck:
         self.started = asyncio.Event()
         self.stopped = asyncio.Event()
 
-    async def __call__(self, command: GrantedCommand) -> JsonObject:
+    async def __call__(self, command: GrantedCommand) -> CommandEnd:
         self.started.set()
         try:
             await asyncio.Event().wait()
@@ -203,7 +217,7 @@ async def test_a_cancelled_execution_stops_only_its_own_calls() -> None:
     first, second = Stuck(), Stuck()
     planner = Planner(command("a"), command("b", execution_id=2))
 
-    async def run(granted: GrantedCommand) -> JsonObject:
+    async def run(granted: GrantedCommand) -> CommandEnd:
         return await (first if granted.step == "a" else second)(granted)
 
     slots, _ = slots_of(planner, run)
@@ -218,7 +232,7 @@ async def test_a_cancelled_execution_stops_only_its_own_calls() -> None:
 
 
 async def test_trouble_of_the_worker_itself_is_an_error_result_and_not_silence() -> None:
-    async def broken(command: GrantedCommand) -> JsonObject:
+    async def broken(command: GrantedCommand) -> CommandEnd:
         raise RuntimeError("a defect")
 
     planner = Planner(command("a"))
@@ -232,7 +246,7 @@ async def test_trouble_of_the_worker_itself_is_an_error_result_and_not_silence()
 async def test_draining_takes_nothing_new_and_lets_what_runs_finish() -> None:
     go = asyncio.Event()
 
-    async def held(command: GrantedCommand) -> JsonObject:
+    async def held(command: GrantedCommand) -> CommandEnd:
         await go.wait()
         return OK
 

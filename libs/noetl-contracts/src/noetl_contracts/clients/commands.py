@@ -12,7 +12,7 @@ from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
 from noetl_core.errors import NotOwner, Unavailable
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
@@ -61,7 +61,13 @@ class CommandClient:
         return tuple(outcomes[key] for key in keys)
 
     async def complete(
-        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+        self,
+        worker: Worker,
+        key: CommandKey,
+        result: Mapping[str, Any],
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
     ) -> Completion:
         """Deliver a result."""
         request = pb.CompleteRequest(
@@ -69,6 +75,7 @@ class CommandClient:
             key=mapping.key_message(key),
             result_json=encode(dict(result)),
             wants_next=wants_next,
+            set=mapping.variables_message(variables or Variables()),
         )
         response = await self._call(self._shard(key), _complete(request, self._timeout))
         return mapping.completion(response)
@@ -106,9 +113,7 @@ class CommandClient:
             groups[self._shard(key)].append(key)
         return groups
 
-    async def _call(
-        self, shard: int, call: Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[Answer]]
-    ) -> Answer:
+    async def _call(self, shard: int, call: Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[Answer]]) -> Answer:
         """Ask the owner; whoever is not names it, and an owner that is away is asked for at the front door."""
         for _ in range(_MAX_HOPS):
             address = self._owners.get(shard, self._default_address)

@@ -90,9 +90,7 @@ class EventLogClient:
         )
         with raising_noetl_errors():
             async for batch in self._stub.Watch(request, timeout=timeout):
-                yield WatchedEvents(
-                    events=tuple(mapping.stored(one) for one in batch.events), terminal=batch.terminal
-                )
+                yield WatchedEvents(events=tuple(mapping.stored(one) for one in batch.events), terminal=batch.terminal)
 
     async def moved_heads(
         self,

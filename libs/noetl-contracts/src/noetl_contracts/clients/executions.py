@@ -67,9 +67,7 @@ class ExecutionClient:
 
     async def get(self, scope: Scope | None, execution_id: int, *, min_version: int = 0) -> ExecutionView:
         """One execution."""
-        request = pb.GetRequest(
-            scope=scope_message(scope), execution_id=str(execution_id), min_version=min_version
-        )
+        request = pb.GetRequest(scope=scope_message(scope), execution_id=str(execution_id), min_version=min_version)
         with raising_noetl_errors():
             return mapping.execution((await self._stub.Get(request, timeout=self._timeout)).execution)
 

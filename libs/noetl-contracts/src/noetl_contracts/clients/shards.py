@@ -40,9 +40,7 @@ class ShardClient:
 
     async def release(self, replica: Replica) -> int:
         """Give everything back at once."""
-        request = pb.ReleaseRequest(
-            role=replica.role, instance=replica.instance, incarnation=replica.incarnation
-        )
+        request = pb.ReleaseRequest(role=replica.role, instance=replica.instance, incarnation=replica.incarnation)
         with raising_noetl_errors():
             return (await self._stub.Release(request, timeout=self._timeout)).released
 

@@ -85,6 +85,4 @@ def source(message: pb.GetResponse) -> PlaybookSource:
 
 def page(message: pb.ListResponse | pb.ListVersionsResponse) -> CatalogPage:
     """A page of versions."""
-    return CatalogPage(
-        entries=tuple(entry(one) for one in message.entries), next_page_token=message.next_page_token
-    )
+    return CatalogPage(entries=tuple(entry(one) for one in message.entries), next_page_token=message.next_page_token)

@@ -6,7 +6,7 @@ from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
 from noetl_core.canonical import encode
 from noetl_core.ids import parse_id
-from noetl_core.ports.commands import ClaimOutcome, CommandKey, Completion, GrantedCommand, Worker
+from noetl_core.ports.commands import ClaimOutcome, CommandKey, Completion, GrantedCommand, Variables, Worker
 
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, timestamp
@@ -32,6 +32,25 @@ def key(message: pb.CommandKey) -> CommandKey:
     return CommandKey(execution_id=parse_id(message.execution_id), command_id=message.command_id)
 
 
+def variables_message(variables: Variables) -> pb.Variables | None:
+    """Variables as a message, if there are any."""
+    if not variables:
+        return None
+    refs = {name: payload_ref_message(ref) for name, ref in variables.refs.items()}
+    return pb.Variables(
+        values_json=encode(dict(variables.values)) if variables.values else b"",
+        refs={name: ref for name, ref in refs.items() if ref is not None},
+    )
+
+
+def variables(message: pb.Variables) -> Variables:
+    """Variables."""
+    return Variables(
+        values=json_object(message.values_json, "values_json"),
+        refs={name: payload_ref(ref) for name, ref in message.refs.items()},
+    )
+
+
 def command_message(command: GrantedCommand) -> pb.Command:
     """A granted command as a message."""
     micros = round(command.lease_seconds * 1_000_000)
@@ -45,14 +64,14 @@ def command_message(command: GrantedCommand) -> pb.Command:
         attempt=command.attempt,
         workload=payload_ref_message(command.workload),
         results=[
-            pb.StepResult(step=step, result_json=encode(dict(result)))
-            for step, result in command.results.items()
+            pb.StepResult(step=step, result_json=encode(dict(result))) for step, result in command.results.items()
         ],
         lease=Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000),
         trace=command.trace,
         cause_step=command.cause_step,
         idempotency_key=command.idempotency_key,
         issued_at=timestamp(command.issued_at),
+        variables=variables_message(command.variables),
     )
 
 
@@ -73,6 +92,7 @@ def command(message: pb.Command) -> GrantedCommand:
         cause_step=message.cause_step,
         idempotency_key=message.idempotency_key,
         issued_at=moment(message.issued_at),
+        variables=variables(message.variables),
     )
 
 

@@ -117,8 +117,7 @@ def append_message(request: AppendRequest) -> pb.AppendRequest:
             else None
         ),
         hints=[
-            pb.Hint(subject=hint.subject, body=hint.body, execution_id=str(hint.execution_id))
-            for hint in request.hints
+            pb.Hint(subject=hint.subject, body=hint.body, execution_id=str(hint.execution_id)) for hint in request.hints
         ],
         producer=request.producer,
     )

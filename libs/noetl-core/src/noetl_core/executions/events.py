@@ -65,6 +65,16 @@ class StepSkipped:
     step: str
 
 
+@event_type("ctx.updated")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CtxUpdated:
+    """Variables of the execution changed, each to a whole new value; large ones are stored by reference."""
+
+    step: str
+    values: Mapping[str, Any]
+    refs: Mapping[str, Any] | None = None
+
+
 @event_type("workflow.completed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowCompleted:
@@ -116,6 +126,7 @@ ExecutionEvent = (
     | StepEntered
     | StepExited
     | StepSkipped
+    | CtxUpdated
     | WorkflowCompleted
     | WorkflowFailed
     | PlaybookCompleted

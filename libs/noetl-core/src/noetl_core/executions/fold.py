@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import assert_never
 
 from noetl_core.executions.events import (
+    CtxUpdated,
     ExecutionCancelled,
     ExecutionEvent,
     ExecutionRetired,
@@ -42,7 +43,9 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
         case StepExited():
             return _exit(execution, event)
         case StepSkipped():
-            return _with_step(execution, event.step, Step(status=StepStatus.SKIPPED))
+            return _skip(execution, event)
+        case CtxUpdated():
+            return _set_variables(execution, event)
         case WorkflowCompleted() | WorkflowFailed() | ExecutionRetired():
             return execution
         case PlaybookCompleted():
@@ -86,6 +89,23 @@ def _exit(execution: Execution, event: StepExited) -> Execution:
         failure = event.error
     left = replace(execution, arrivals=execution.arrivals + fired, failure=failure)
     return _with_step(left, event.step, replace(before, status=status, activation=event.activation))
+
+
+def _skip(execution: Execution, event: StepSkipped) -> Execution:
+    """A step that was denied keeps what it had; the arrivals that asked for it are answered."""
+    before = execution.steps.get(event.step, Step(status=StepStatus.SKIPPED))
+    waiting = tuple(arrival for arrival in execution.arrivals if arrival.step != event.step)
+    return _with_step(replace(execution, arrivals=waiting), event.step, replace(before, status=StepStatus.SKIPPED))
+
+
+def _set_variables(execution: Execution, event: CtxUpdated) -> Execution:
+    refs = dict(event.refs or {})
+    names = {*event.values, *refs}
+    return replace(
+        execution,
+        variables={**{k: v for k, v in execution.variables.items() if k not in names}, **event.values},
+        variable_refs={**{k: v for k, v in execution.variable_refs.items() if k not in names}, **refs},
+    )
 
 
 def _with_step(execution: Execution, name: str, step: Step) -> Execution:

@@ -5,23 +5,50 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.selection import control_paths, result_view
-from noetl_core.playbook.views import DataView, OutputView, StepView
+from noetl_core.playbook.views import DataView, OutputView, StepView, WithheldView
 
 
-def arc_names(execution: Execution, plan: Plan, *, step: str, result: Mapping[str, Any]) -> dict[str, object]:
+def arc_names(
+    execution: Execution, plan: Plan, *, step: str, result: Mapping[str, Any], assigned: Assigned
+) -> dict[str, object]:
     """What `when` of an arc that leaves `step` may refer to, in the order of precedence of the language."""
-    context = result.get("context") or {}
-    error = context.get("error")
+    error = (result.get("context") or {}).get("error")
+    variables = {**current_variables(execution, plan), **assigned.variables}
     return {
         **({"error": error} if error else {}),
         "result": DataView(known_result(plan, step, result)),
-        **plan.workload,
+        **variables,
         **_step_views(execution, plan),
-        **_fixed_names(execution, plan),
+        **assigned.step_scope,
+        **_fixed_names(execution, plan, variables),
+        "step": assigned.step_scope,
         **outcome_names(plan, step=step, result=result, error=error),
+    }
+
+
+def entry_names(execution: Execution, plan: Plan, *, cause_step: str) -> dict[str, object]:
+    """What `admit` of a step may refer to: it has no outcome yet, only that of the step that led here."""
+    variables = current_variables(execution, plan)
+    cause = execution.steps.get(cause_step)
+    result = DataView(known_result(plan, cause_step, cause.result)) if cause and cause.result is not None else None
+    return {
+        **({"result": result} if result is not None else {}),
+        **variables,
+        **_step_views(execution, plan),
+        **_fixed_names(execution, plan, variables),
+    }
+
+
+def current_variables(execution: Execution, plan: Plan) -> dict[str, object]:
+    """The workload with what was set since; variables too large for events can be named and not read here."""
+    return {
+        **plan.workload,
+        **execution.variables,
+        **{name: WithheldView(f"variable {name!r}") for name in execution.variable_refs},
     }
 
 
@@ -52,12 +79,12 @@ def _step_views(execution: Execution, plan: Plan) -> dict[str, object]:
     }
 
 
-def _fixed_names(execution: Execution, plan: Plan) -> dict[str, object]:
+def _fixed_names(execution: Execution, plan: Plan, variables: Mapping[str, object]) -> dict[str, object]:
     execution_id = str(execution.execution_id)
     return {
         "steps": _step_views(execution, plan),
-        "ctx": plan.workload,
-        "workload": plan.workload,
+        "ctx": variables,
+        "workload": variables,
         "execution_id": execution_id,
         "catalog_id": execution.catalog_id,
         "job": {"uuid": execution_id, "id": execution_id, "execution_id": execution_id},

@@ -66,6 +66,10 @@ class Execution:
     catalog_id: str = ""
     parent_execution_id: str = ""
     workload: PayloadRef | None = None
+    variables: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """What was set since the start, over the workload."""
+    variable_refs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    """References of variables that are too large for events."""
     status: ExecutionStatus = ExecutionStatus.RUNNING
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
     arrivals: tuple[Arrival, ...] = ()

@@ -45,6 +45,19 @@ def whole_of(value: object) -> object:
     return value
 
 
+class WithheldView(View):
+    """A value that exists and is not here at all."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def lookup(self, key: Key) -> object:
+        raise NotInView(f"{self._what} is too large to be read here")
+
+    def whole(self) -> object:
+        raise NotInView(f"{self._what} is too large to be read here")
+
+
 class StepView(View):
     """A step's result under the step's name: `.data` or `.result` of a result that lacks it is the result itself."""
 
@@ -80,6 +93,53 @@ class DataView(View):
             return whole_of(look_into(self._result, "data"))
         except KeyError:
             return whole_of(self._result)
+
+
+class CallView(View):
+    """The completed call as rules and later tasks see it: `output.data` is the whole result of the tool."""
+
+    def __init__(self, *, envelope: Mapping[str, object], result: object) -> None:
+        self._envelope = envelope
+        self._result = ResultView(result)
+
+    def lookup(self, key: Key) -> object:
+        if key == "data":
+            return self._result
+        if isinstance(key, str) and key in ENVELOPE_KEYS:
+            return self._envelope[key]
+        return self._result.lookup(key)
+
+    def whole(self) -> object:
+        return {**self._envelope, "data": self._result.whole()}
+
+
+class ResultView(View):
+    """A result as rules see it: its own keys, then those below its `data`."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def lookup(self, key: Key) -> object:
+        try:
+            return look_into(self._result, key)
+        except KeyError:
+            return look_into(look_into(self._result, "data"), key)
+
+    def whole(self) -> object:
+        return whole_of(self._result)
+
+
+class RawView(View):
+    """The raw result of a tool, as the `set` of its own task sees it: nothing is added or sought elsewhere."""
+
+    def __init__(self, result: object) -> None:
+        self._result = result
+
+    def lookup(self, key: Key) -> object:
+        return look_into(self._result, key)
+
+    def whole(self) -> object:
+        return whole_of(self._result)
 
 
 class OutputView(View):

@@ -28,6 +28,17 @@ class CommandKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variables:
+    """Variables of an execution: whole values by name, large ones by reference."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    refs: Mapping[str, PayloadRef] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.refs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantedCommand:
     """Everything a worker needs to run one command."""
 
@@ -44,6 +55,8 @@ class GrantedCommand:
     workload: PayloadRef | None = None
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Result of each step that ran before, as {status, reference, parent_ref, context}."""
+    variables: Variables = field(default_factory=Variables)
+    """What was set since the start, over the workload."""
     cause_step: str = ""
     trace: str = ""
 
@@ -81,7 +94,13 @@ class Commands(Protocol):
         ...
 
     async def complete(
-        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+        self,
+        worker: Worker,
+        key: CommandKey,
+        result: Mapping[str, Any],
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
     ) -> Completion:
         """Deliver a result; safe to repeat. Raises `LeaseLost` when it does not count any more."""
         ...

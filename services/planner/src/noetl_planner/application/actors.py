@@ -10,7 +10,7 @@ from typing import Any
 from noetl_core.append import Hint
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NotOwner
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
@@ -45,10 +45,22 @@ class Actors:
         return tuple(await asyncio.gather(*(ask.answer for ask in asks)))
 
     async def complete(
-        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+        self,
+        worker: Worker,
+        key: CommandKey,
+        result: Mapping[str, Any],
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
     ) -> Completion:
         """Take a result."""
-        ask = Complete(worker=worker, command_id=key.command_id, result=result, wants_next=wants_next)
+        ask = Complete(
+            worker=worker,
+            command_id=key.command_id,
+            result=result,
+            wants_next=wants_next,
+            variables=variables or Variables(),
+        )
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Variables, Worker
 
 
 def _future() -> asyncio.Future[Any]:
@@ -32,6 +32,7 @@ class Complete:
     command_id: str
     result: Mapping[str, Any]
     wants_next: bool
+    variables: Variables = field(default_factory=Variables)
     answer: asyncio.Future[Completion] = field(default_factory=_future)
 
 

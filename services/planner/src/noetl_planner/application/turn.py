@@ -23,14 +23,17 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import Draft, check_result_shape
 from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError, NotFound, VersionConflict
 from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, fold
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     Abandonment,
     ClaimOutcome,
     CommandKey,
     Completion,
     GrantedCommand,
+    Variables,
     Worker,
 )
 from noetl_core.recorded import Recorded, as_if_recorded
@@ -210,6 +213,11 @@ class TurnPlanner:
         end = (CommandFailed if failed else CommandCompleted)(
             command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id
         )
+        if ask.variables:
+            refs = {name: ref.to_json() for name, ref in ask.variables.refs.items()}
+            update = CtxUpdated(step=command.step, values=dict(ask.variables.values), refs=refs or None)
+            key = f"command/{command.command_id}/set"
+            self._add(turn, to_draft(update, idempotency_key=key, trace=command.trace))
         for content, what in ((call, "call"), (end, "end")):
             key = f"command/{command.command_id}/{what}"
             self._add(turn, to_draft(content, idempotency_key=key, trace=command.trace))
@@ -309,6 +317,10 @@ class TurnPlanner:
             issued_at=command.issued_at,
             workload=execution.workload,
             results={name: step.result for name, step in execution.steps.items() if step.result is not None},
+            variables=Variables(
+                values=execution.variables,
+                refs={name: PayloadRef.from_json(ref) for name, ref in execution.variable_refs.items()},
+            ),
             cause_step=command.cause_step,
             trace=command.trace or execution.trace,
         )

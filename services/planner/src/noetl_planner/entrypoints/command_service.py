@@ -46,6 +46,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             mapping.key(request.key),
             json_object(request.result_json, "result_json"),
             wants_next=request.wants_next,
+            variables=mapping.variables(request.set),
         )
         return mapping.completion_message(completion)
 

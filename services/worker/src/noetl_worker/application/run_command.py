@@ -1,32 +1,56 @@
-"""Runs one command: its tool, with what its templates speak of, and the result stored before it is told."""
+"""Runs one command: its tasks, with what their templates speak of; results and variables are stored before told."""
 
 from __future__ import annotations
 
-from noetl_core.canonical import JsonObject
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import NoetlError, NotFound
+from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook
 from noetl_core.playbook.selection import control_paths
-from noetl_core.ports.commands import GrantedCommand
-from noetl_core.timestamps import format_time
+from noetl_core.ports.commands import GrantedCommand, Variables
+from noetl_core.ports.payloads import PayloadStore
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
+from noetl_worker.application.pipeline import Pipeline, PipelineEnd
 from noetl_worker.application.step_names import StepNames
-from noetl_worker.application.tool_call import Tool, ToolCall
+
+MAX_VALUE_BYTES = 1024
+"""A variable above this travels by reference, so that events stay small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandEnd:
+    """What the planner is told when a command is over."""
+
+    result: JsonObject
+    variables: Variables = field(default_factory=Variables)
 
 
 class RunCommand:
     """Whatever goes wrong with the user's part is an outcome; only trouble of our own is raised, and tried again."""
 
-    def __init__(self, *, playbooks: PinnedPlaybooks, names: StepNames, tool: Tool, persist: PersistBeforeEmit) -> None:
+    def __init__(
+        self,
+        *,
+        playbooks: PinnedPlaybooks,
+        names: StepNames,
+        pipeline: Pipeline,
+        persist: PersistBeforeEmit,
+        payloads: PayloadStore,
+    ) -> None:
         self._playbooks = playbooks
         self._names = names
-        self._tool = tool
+        self._pipeline = pipeline
         self._persist = persist
+        self._payloads = payloads
 
-    async def __call__(self, command: GrantedCommand) -> JsonObject:
-        """The `result` of the event that closes the command."""
+    async def __call__(self, command: GrantedCommand) -> CommandEnd:
+        """The `result` of the event that closes the command, and the variables that it has set."""
         place = ResultPlace(
             tenant_id=command.tenant_id,
             organization_id=command.organization_id,
@@ -36,36 +60,42 @@ class RunCommand:
         playbook = await self._playbooks.get(
             tenant_id=command.tenant_id, organization_id=command.organization_id, catalog_id=command.catalog_id
         )
-        outcome = await self._outcome(command, playbook)
+        end = await self._run(command, playbook)
         stored = await self._persist(
             place,
-            outcome,
+            end.outcome,
             control_paths=control_paths(playbook, command.step),
             parent_ref_id=_parent_ref_id(command),
         )
-        return stored.to_json()
+        result = stored.to_json()
+        if end.broke and result["status"] == "ok":
+            result["status"] = "break"
+        return CommandEnd(result=result, variables=await self._variables(place, end.variables))
 
-    async def _outcome(self, command: GrantedCommand, playbook: Playbook) -> Outcome:
+    async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
         step = playbook.steps[command.step]
         try:
             names = await self._names(command, step)
         except NotFound as exc:
-            return Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
-        return await self._tool.run(
-            ToolCall(
-                tenant_id=command.tenant_id,
-                organization_id=command.organization_id,
-                execution_id=command.key.execution_id,
-                step=command.step,
-                kind=step.tool.kind,
-                input=step.merged_input(),
-                config=step.tool.config,
-                names=names,
-                now=format_time(command.issued_at),
-                timeout_seconds=step.tool.timeout_seconds,
-                attempt=command.attempt,
-            )
-        )
+            outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
+            return PipelineEnd(outcome=outcome)
+        return await self._pipeline(command, step, names)
+
+    async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
+        small: dict[str, JsonValue] = {}
+        refs: dict[str, PayloadRef] = {}
+        for name, value in values.items():
+            body = encode(value)
+            if len(body) <= MAX_VALUE_BYTES:
+                small[name] = value
+            else:
+                refs[name] = await self._payloads.put(
+                    tenant_id=place.tenant_id,
+                    organization_id=place.organization_id,
+                    data=body,
+                    media_type=MEDIA_TYPE,
+                )
+        return Variables(values=small, refs=refs)
 
 
 def failed_result(error: NoetlError) -> JsonObject:

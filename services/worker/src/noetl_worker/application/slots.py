@@ -7,18 +7,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from noetl_core.canonical import JsonObject
 from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError
 from noetl_core.ports.commands import CommandKey, Commands, Completion, GrantedCommand, Worker
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
-from noetl_worker.application.run_command import failed_result
+from noetl_worker.application.run_command import CommandEnd, failed_result
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
 
-Run = Callable[[GrantedCommand], Awaitable[JsonObject]]
+Run = Callable[[GrantedCommand], Awaitable[CommandEnd]]
 
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 UNUSED_LEASE_SHARE = 0.1
@@ -115,16 +114,16 @@ class Slots:
         with span("worker.command", parent=command.trace or None, attributes=attributes):
             started_at = self._clock()
             try:
-                result = await self._run(command)
+                end = await self._run(command)
             except NoetlError as exc:
-                result = failed_result(exc)
+                end = CommandEnd(result=failed_result(exc))
             except Exception as exc:
                 logger.exception("worker.command_failed", step=command.step)
-                result = failed_result(NoetlError(f"the worker failed: {type(exc).__name__}"))
+                end = CommandEnd(result=failed_result(NoetlError(f"the worker failed: {type(exc).__name__}")))
             self._metrics.command_seconds.observe(self._clock() - started_at)
-            return await self._deliver(running, result)
+            return await self._deliver(running, end)
 
-    async def _deliver(self, running: _Running, result: JsonObject) -> Completion | None:
+    async def _deliver(self, running: _Running, end: CommandEnd) -> Completion | None:
         """Tell the planner, again and again while the claim may count; a refusal means that the result does not."""
         command = running.command
         tries = 0
@@ -132,7 +131,11 @@ class Slots:
             asked_at = self._clock()
             try:
                 completion = await self._commands.complete(
-                    self._worker, command.key, result, wants_next=not self._is_draining
+                    self._worker,
+                    command.key,
+                    end.result,
+                    wants_next=not self._is_draining,
+                    variables=end.variables,
                 )
             except (LeaseLost, AlreadyTerminal) as exc:
                 self._metrics.results_discarded.inc()
@@ -146,7 +149,7 @@ class Slots:
                 await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
                 tries += 1
             else:
-                self._metrics.commands_completed.labels(str(result["status"])).inc()
+                self._metrics.commands_completed.labels(str(end.result["status"])).inc()
                 running.confirmed_at = asked_at
                 return completion
 

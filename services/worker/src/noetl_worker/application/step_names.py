@@ -24,8 +24,8 @@ class StepNames:
     async def __call__(self, command: GrantedCommand, step: Step) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
         wanted = _wanted_steps(command, step)
-        workload, values = await asyncio.gather(
-            self._workload(command), asyncio.gather(*(self._result(command.results[name]) for name in wanted))
+        variables, values = await asyncio.gather(
+            self._variables(command), asyncio.gather(*(self._result(command.results[name]) for name in wanted))
         )
         results = dict(zip(wanted, values, strict=True))
         views = {name: StepView(value) for name, value in results.items()}
@@ -33,11 +33,11 @@ class StepNames:
         cause = results.get(command.cause_step)
         return {
             "result": DataView(cause) if cause is not None else None,
-            **workload,
+            **variables,
             **views,
             "steps": views,
-            "ctx": workload,
-            "workload": workload,
+            "ctx": variables,
+            "workload": variables,
             "execution_id": execution_id,
             "catalog_id": command.catalog_id,
             "job": {"uuid": execution_id, "id": execution_id, "execution_id": execution_id},
@@ -45,11 +45,18 @@ class StepNames:
             "_attempt": command.attempt,
         }
 
-    async def _workload(self, command: GrantedCommand) -> JsonObject:
-        if command.workload is None:
-            return {}
-        value = decode(await self._payloads.get(command.workload))
-        return value if isinstance(value, dict) else {}
+    async def _variables(self, command: GrantedCommand) -> JsonObject:
+        """The workload, and over it what was set since the start."""
+        workload: JsonValue = {}
+        if command.workload is not None:
+            workload = decode(await self._payloads.get(command.workload))
+        stored = command.variables.refs
+        values = await asyncio.gather(*(self._payloads.get(ref) for ref in stored.values()))
+        return {
+            **(workload if isinstance(workload, dict) else {}),
+            **command.variables.values,
+            **{name: decode(value) for name, value in zip(stored, values, strict=True)},
+        }
 
     async def _result(self, result: Mapping[str, Any]) -> JsonValue:
         reference = result.get("reference")
@@ -67,7 +74,7 @@ class StepNames:
 def _wanted_steps(command: GrantedCommand, step: Step) -> list[str]:
     """Steps that the templates name; all of them where the names cannot be told in advance."""
     names: set[str] = set()
-    for text in _texts([step.merged_input(), dict(step.tool.config)]):
+    for text in _texts([*_templates(step)]):
         if "context" in text or "main" in text:  # user code may ask for anything by name
             return list(command.results)
         for path in referenced_paths(text):
@@ -79,6 +86,18 @@ def _wanted_steps(command: GrantedCommand, step: Step) -> list[str]:
                 names.add(command.cause_step)
             names.add(path[0])
     return [name for name in command.results if name in names]
+
+
+def _templates(step: Step) -> Iterator[object]:
+    """Everything that is rendered on the worker while the step runs."""
+    yield step.input
+    for task in step.tasks:
+        tool = task.tool
+        yield from (tool.input, tool.config, tool.auth)
+        yield from (assignment.value for assignment in tool.set)
+        for rule in tool.rules:
+            yield f"{{{{ {rule.when} }}}}" if isinstance(rule.when, str) and "{{" not in rule.when else rule.when
+            yield from (assignment.value for assignment in rule.then.set)
 
 
 def _texts(value: object) -> Iterator[str]:

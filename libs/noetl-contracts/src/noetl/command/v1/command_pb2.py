@@ -27,13 +27,15 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\":\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\x9a\x03\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\x8f\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"h\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"?\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\x32\xd3\x02\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\":\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\xca\x03\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\tvariables\x18\x0f \x01(\x0b\x32\x1b.noetl.command.v1.Variables\"\x9f\x01\n\tVariables\x12\x13\n\x0bvalues_json\x18\x01 \x01(\x0c\x12\x33\n\x04refs\x18\x02 \x03(\x0b\x32%.noetl.command.v1.Variables.RefsEntry\x1aH\n\tRefsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef:\x02\x38\x01\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\xb9\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\x12(\n\x03set\x18\x05 \x01(\x0b\x32\x1b.noetl.command.v1.Variables\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"h\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"?\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\x32\xd3\x02\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'noetl.command.v1.command_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_VARIABLES_REFSENTRY']._loaded_options = None
+  _globals['_VARIABLES_REFSENTRY']._serialized_options = b'8\001'
   _globals['_WORKER']._serialized_start=147
   _globals['_WORKER']._serialized_end=205
   _globals['_COMMANDKEY']._serialized_start=207
@@ -41,25 +43,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRESULT']._serialized_start=263
   _globals['_STEPRESULT']._serialized_end=310
   _globals['_COMMAND']._serialized_start=313
-  _globals['_COMMAND']._serialized_end=723
-  _globals['_CLAIMREQUEST']._serialized_start=725
-  _globals['_CLAIMREQUEST']._serialized_end=825
-  _globals['_CLAIMOUTCOME']._serialized_start=827
-  _globals['_CLAIMOUTCOME']._serialized_end=945
-  _globals['_CLAIMRESPONSE']._serialized_start=947
-  _globals['_CLAIMRESPONSE']._serialized_end=1012
-  _globals['_COMPLETEREQUEST']._serialized_start=1015
-  _globals['_COMPLETEREQUEST']._serialized_end=1158
-  _globals['_COMPLETERESPONSE']._serialized_start=1160
-  _globals['_COMPLETERESPONSE']._serialized_end=1243
-  _globals['_HEARTBEATREQUEST']._serialized_start=1245
-  _globals['_HEARTBEATREQUEST']._serialized_end=1349
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1351
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1414
-  _globals['_ABANDONREQUEST']._serialized_start=1417
-  _globals['_ABANDONREQUEST']._serialized_end=1580
-  _globals['_ABANDONRESPONSE']._serialized_start=1582
-  _globals['_ABANDONRESPONSE']._serialized_end=1645
-  _globals['_COMMANDSERVICE']._serialized_start=1648
-  _globals['_COMMANDSERVICE']._serialized_end=1987
+  _globals['_COMMAND']._serialized_end=771
+  _globals['_VARIABLES']._serialized_start=774
+  _globals['_VARIABLES']._serialized_end=933
+  _globals['_VARIABLES_REFSENTRY']._serialized_start=861
+  _globals['_VARIABLES_REFSENTRY']._serialized_end=933
+  _globals['_CLAIMREQUEST']._serialized_start=935
+  _globals['_CLAIMREQUEST']._serialized_end=1035
+  _globals['_CLAIMOUTCOME']._serialized_start=1037
+  _globals['_CLAIMOUTCOME']._serialized_end=1155
+  _globals['_CLAIMRESPONSE']._serialized_start=1157
+  _globals['_CLAIMRESPONSE']._serialized_end=1222
+  _globals['_COMPLETEREQUEST']._serialized_start=1225
+  _globals['_COMPLETEREQUEST']._serialized_end=1410
+  _globals['_COMPLETERESPONSE']._serialized_start=1412
+  _globals['_COMPLETERESPONSE']._serialized_end=1495
+  _globals['_HEARTBEATREQUEST']._serialized_start=1497
+  _globals['_HEARTBEATREQUEST']._serialized_end=1601
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1603
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1666
+  _globals['_ABANDONREQUEST']._serialized_start=1669
+  _globals['_ABANDONREQUEST']._serialized_end=1832
+  _globals['_ABANDONRESPONSE']._serialized_start=1834
+  _globals['_ABANDONRESPONSE']._serialized_end=1897
+  _globals['_COMMANDSERVICE']._serialized_start=1900
+  _globals['_COMMANDSERVICE']._serialized_end=2239
 # @@protoc_insertion_point(module_scope)

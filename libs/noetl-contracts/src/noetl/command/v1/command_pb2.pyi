@@ -123,6 +123,7 @@ class Command(_message.Message):
     CAUSE_STEP_FIELD_NUMBER: _builtins.int
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     ISSUED_AT_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
@@ -161,6 +162,10 @@ class Command(_message.Message):
     def issued_at(self) -> _timestamp_pb2.Timestamp:
         """When it was issued; what now() gives in templates of the control plane."""
 
+    @_builtins.property
+    def variables(self) -> Global___Variables:
+        """Variables that were set since the start, over the workload."""
+
     def __init__(
         self,
         *,
@@ -178,14 +183,64 @@ class Command(_message.Message):
         cause_step: _builtins.str = ...,
         idempotency_key: _builtins.str = ...,
         issued_at: _timestamp_pb2.Timestamp | None = ...,
+        variables: Global___Variables | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class Variables(_message.Message):
+    """Variables of an execution: whole values by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RefsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _common_pb2.PayloadRef: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _common_pb2.PayloadRef | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VALUES_JSON_FIELD_NUMBER: _builtins.int
+    REFS_FIELD_NUMBER: _builtins.int
+    values_json: _builtins.bytes
+    """Small values as a JSON object; empty means none."""
+    @_builtins.property
+    def refs(self) -> _containers.MessageMap[_builtins.str, _common_pb2.PayloadRef]:
+        """Values that are stored, by name."""
+
+    def __init__(
+        self,
+        *,
+        values_json: _builtins.bytes = ...,
+        refs: _abc.Mapping[_builtins.str, _common_pb2.PayloadRef] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refs", b"refs", "values_json", b"values_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Variables: _TypeAlias = Variables  # noqa: Y015
 
 @_typing.final
 class ClaimRequest(_message.Message):
@@ -285,6 +340,7 @@ class CompleteRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     RESULT_JSON_FIELD_NUMBER: _builtins.int
     WANTS_NEXT_FIELD_NUMBER: _builtins.int
+    SET_FIELD_NUMBER: _builtins.int
     result_json: _builtins.bytes
     """Result as a JSON object with status, reference, parent_ref and context."""
     wants_next: _builtins.bool
@@ -297,6 +353,10 @@ class CompleteRequest(_message.Message):
     def key(self) -> Global___CommandKey:
         """Which command."""
 
+    @_builtins.property
+    def set(self) -> Global___Variables:
+        """Variables that the command has set."""
+
     def __init__(
         self,
         *,
@@ -304,10 +364,11 @@ class CompleteRequest(_message.Message):
         key: Global___CommandKey | None = ...,
         result_json: _builtins.bytes = ...,
         wants_next: _builtins.bool = ...,
+        set: Global___Variables | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "set", b"set", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "result_json", b"result_json", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "result_json", b"result_json", "set", b"set", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

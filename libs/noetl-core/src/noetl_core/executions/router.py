@@ -1,0 +1,235 @@
+"""Collects the facts of one decision while keeping track of what they change for routing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from noetl_core.commands.events import CommandIssued
+from noetl_core.events import Event
+from noetl_core.executions.events import (
+    CtxUpdated,
+    PlaybookCompleted,
+    PlaybookFailed,
+    StepEntered,
+    StepExited,
+    StepSkipped,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
+from noetl_core.executions.leaving import FINAL_CAUSE, leave
+from noetl_core.executions.names import entry_names
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
+from noetl_core.ids import command_id
+from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
+from noetl_core.playbook.graph import Graph
+
+MAX_ACTIVATIONS = 100_000
+
+
+def issue(
+    execution: Execution, plan: Plan, *, step: str, activation: int, cause_step: str, attempt: int
+) -> CommandIssued:
+    return CommandIssued(
+        command_id=command_id(
+            execution_id=execution.execution_id, step=step, activation=activation, index=0, attempt=attempt
+        ),
+        step=step,
+        activation=activation,
+        attempt=attempt,
+        pool=plan.pool,
+        cause_step=cause_step,
+    )
+
+
+class Router:
+    """Collects the facts of one decision while keeping track of what they change for routing."""
+
+    def __init__(self, execution: Execution, plan: Plan, *, now: str) -> None:
+        self._execution = execution
+        self._plan = plan
+        self._now = now
+        self._graph = plan.graph
+        self._facts: list[Event] = []
+        self._active = {name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE}
+        self._activations = {name: step.activation for name, step in execution.steps.items()}
+        self._arrivals = list(execution.arrivals)
+        self._failure = execution.failure
+
+    @property
+    def facts(self) -> tuple[Event, ...]:
+        """What was decided, in order."""
+        return tuple(self._facts)
+
+    def add(self, fact: Event) -> None:
+        """A fact that changes nothing for routing."""
+        self._facts.append(fact)
+
+    def update(self, fact: CtxUpdated) -> None:
+        """Variables changed: what is entered from here on sees them."""
+        self._facts.append(fact)
+        variables = {**self._execution.variables, **fact.values}
+        refs = {name: ref for name, ref in self._execution.variable_refs.items() if name not in fact.values}
+        self._execution = replace(self._execution, variables=variables, variable_refs=refs)
+
+    def arrive(self, arrival: Arrival) -> None:
+        """An arc fired into a step."""
+        self._arrivals.append(arrival)
+
+    def leave(self, exited: StepExited) -> None:
+        """An activation is over."""
+        self._facts.append(exited)
+        self._active.discard(exited.step)
+        self._arrivals += [Arrival(step=target, cause_step=exited.step) for target in exited.fired]
+        if self._failure is None and not exited.handled:
+            self._failure = exited.error
+
+    def advance(self) -> None:
+        """Enter what can be entered, skip what can no longer be reached, and end when nothing is left."""
+        while self._enter_one():
+            if self._failure is not None and self._failure.get("code") == "execution.visit_cap":
+                self.end()
+                return
+        self._skip_unreachable()
+        if self._active or self._arrivals:
+            return
+        final = self._plan.playbook.final_step
+        if final is not None and not self._has_run_finally(final):
+            self._enter(final, [Arrival(step=final, cause_step=FINAL_CAUSE)])
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """The terminal facts."""
+        if self._failure is None:
+            self._facts += [WorkflowCompleted(), PlaybookCompleted()]
+        else:
+            self._facts += [WorkflowFailed(error=self._failure), PlaybookFailed(error=self._failure)]
+
+    def _has_run_finally(self, final: str) -> bool:
+        step = self._execution.steps.get(final)
+        return step is not None and step.cause_step == FINAL_CAUSE
+
+    def _enter_one(self) -> bool:
+        """Deal with one step that arcs have led to; one that is denied may make others ready."""
+        return any(self._enter_if_ready(name) for name in dict.fromkeys(arrival.step for arrival in self._arrivals))
+
+    def _enter_if_ready(self, name: str) -> bool:
+        if name in self._active:
+            return False  # §8.4: activations of one step run one at a time
+        waiting = [arrival for arrival in self._arrivals if arrival.step == name]
+        back = [arrival for arrival in waiting if self._is_back_edge(arrival)]
+        forward = [arrival for arrival in waiting if arrival not in back]
+        if forward and not self._can_still_be_reached(name):
+            self._admit(name, forward)
+        elif back:
+            self._admit(name, back[:1])
+        else:
+            return False
+        return True
+
+    def _admit(self, name: str, answered: Sequence[Arrival]) -> None:
+        """§2: the first admission rule that matches decides before the start; none allows."""
+        step, cause = self._plan.playbook.steps[name], answered[-1].cause_step
+        names = entry_names(self._execution, self._plan, cause_step=cause) if step.admit else {}
+        try:
+            rule = next((rule for rule in step.admit if evaluate_condition(rule.when, names, now=self._now)), None)
+        except TemplateFailed as exc:
+            self._fail_entry(name, answered, exc)
+            return
+        if rule is None or rule.allow:
+            self._enter(name, answered)
+        else:
+            self._deny(name, answered)
+
+    def _deny(self, name: str, answered: Sequence[Arrival]) -> None:
+        """A denied step is skipped; what only it led to follows."""
+        self._answer(answered)
+        self._activations.setdefault(name, 0)
+        self._facts.append(StepSkipped(step=name))
+
+    def _fail_entry(self, name: str, answered: Sequence[Arrival], exc: TemplateFailed) -> None:
+        self._answer(answered)
+        error = {"step": name, "kind": "transform", "code": exc.code, "message": exc.message}
+        activation = self._activations.get(name, 0) + 1
+        self._activations[name] = activation
+        cause = answered[-1].cause_step
+        consumes = tuple(arrival.cause_step for arrival in answered)
+        self._facts.append(StepEntered(step=name, activation=activation, cause_step=cause, consumes=consumes))
+        result = {"status": "error", "context": {"error": error}}
+        entered = replace(
+            self._execution,
+            steps={
+                **self._execution.steps,
+                name: Step(status=StepStatus.ACTIVE, activation=activation, cause_step=cause),
+            },
+        )
+        update, exited = leave(entered, self._plan, step=name, activation=activation, result=result, now=self._now)
+        if update is not None:
+            self.update(update)
+        self.leave(exited)
+
+    def _answer(self, answered: Sequence[Arrival]) -> None:
+        for arrival in answered:
+            if arrival in self._arrivals:
+                self._arrivals.remove(arrival)
+
+    def _is_back_edge(self, arrival: Arrival) -> bool:
+        return bool(arrival.cause_step) and self._graph.is_back_edge(arrival.cause_step, arrival.step)
+
+    def _can_still_be_reached(self, name: str) -> bool:
+        """§8.3: whether an active step, or one that is about to be entered, leads here forward."""
+        upstream = self._active | {arrival.step for arrival in self._arrivals}
+        return any(other != name and self._graph.reaches(other, name) for other in upstream)
+
+    def _enter(self, name: str, answered: Sequence[Arrival]) -> None:
+        activation = self._activations.get(name, 0) + 1
+        if activation > MAX_ACTIVATIONS:
+            self._failure = {
+                "step": name,
+                "code": "execution.visit_cap",
+                "message": f"a step runs at most {MAX_ACTIVATIONS} times",
+            }
+            return
+        self._activations[name] = activation
+        self._active.add(name)
+        self._answer(answered)
+        cause = answered[-1].cause_step
+        self._facts.append(
+            StepEntered(
+                step=name,
+                activation=activation,
+                cause_step=cause,
+                consumes=tuple(arrival.cause_step for arrival in answered),
+            )
+        )
+        self._facts.append(
+            issue(self._execution, self._plan, step=name, activation=activation, cause_step=cause, attempt=1)
+        )
+
+    def _skip_unreachable(self) -> None:
+        """§8.3: steps that were never entered and that nothing alive leads to, by any arc."""
+        alive = self._active | {arrival.step for arrival in self._arrivals}
+        reachable = _reachable(self._graph, alive)
+        playbook = self._plan.playbook
+        never_reachable = self._graph.unreachable
+        for name in playbook.steps:
+            if name in self._activations or name in reachable or name in alive or name in never_reachable:
+                continue
+            if name != playbook.final_step:
+                self._activations[name] = 0
+                self._facts.append(StepSkipped(step=name))
+
+
+def _reachable(graph: Graph, sources: Collection[str]) -> set[str]:
+    """Everything that any arcs lead to, forward or back."""
+    found: set[str] = set()
+    pending = list(sources)
+    while pending:
+        step = pending.pop()
+        for target in (*graph.forward[step], *graph.back[step]):
+            if target not in found:
+                found.add(target)
+                pending.append(target)
+    return found

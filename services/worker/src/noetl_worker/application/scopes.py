@@ -1,0 +1,82 @@
+"""What a pipeline remembers while it runs: variables that it sets, its own scope, and the results of its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from noetl_core.canonical import JsonValue
+from noetl_core.executions.assignments import put_at
+from noetl_core.playbook.expressions import render
+from noetl_core.playbook.model import Assignment, SetScope
+from noetl_core.playbook.views import CallView, RawView, StepView
+
+from noetl_worker.application.outcome import Outcome
+
+
+@dataclass(slots=True)
+class PipelineScope:
+    """Names of one run of a pipeline; what it writes to `ctx` shows at once, and is told with its result."""
+
+    outer: Mapping[str, object]
+    """Variables, earlier steps and everything else that was there before."""
+    variables: dict[str, JsonValue] = field(default_factory=dict)
+    step_scope: dict[str, JsonValue] = field(default_factory=dict)
+    results: dict[str, JsonValue] = field(default_factory=dict)
+    previous: JsonValue = None
+    output: object = None
+
+    def names(self, *, label: str, attempt: int) -> dict[str, object]:
+        """What the templates of a task see, in the order of precedence of the language."""
+        labels = {name: StepView(result) for name, result in self.results.items()}
+        ctx = self.outer.get("ctx")
+        variables = {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
+        return {
+            **self.outer,
+            **self.variables,
+            **labels,
+            **self.step_scope,
+            "ctx": variables,
+            "workload": variables,
+            "step": self.step_scope,
+            "results": labels,
+            "_prev": self.previous,
+            "_task": label,
+            "_attempt": attempt,
+            **({"output": self.output} if self.output is not None else {}),
+        }
+
+    def with_outcome(self, outcome: Outcome, *, label: str, attempt: int) -> dict[str, object]:
+        """What rules see: the names of the task, and the envelope of its outcome as `output`."""
+        error = outcome.error.to_json() if outcome.error else None
+        return {
+            **self.names(label=label, attempt=attempt),
+            "output": CallView(envelope=outcome.envelope(), result=outcome.data),
+            "event": {"name": "call.error" if error else "call.done", "step": label},
+            **({"error": error} if error else {}),
+        }
+
+    def set_from_task(
+        self, assignments: Sequence[Assignment], outcome: Outcome, *, label: str, attempt: int, now: str | None
+    ) -> None:
+        """A task's own `set` sees the raw result of its tool as `output` (§4.2)."""
+        names = {**self.names(label=label, attempt=attempt), "output": RawView(outcome.data)}
+        self.assign(assignments, names, now=now)
+
+    def assign(self, assignments: Sequence[Assignment], names: Mapping[str, object], *, now: str | None) -> None:
+        """Set in written order, each seeing what those before it did; raises `TemplateFailed`."""
+        visible = dict(names)
+        for assignment in assignments:
+            value = render(assignment.value, visible, now=now)
+            target = self.variables if assignment.scope is SetScope.CTX else self.step_scope
+            name, *below = assignment.path
+            before = target.get(name, visible.get(name) if below else None)
+            target[name] = put_at(before, below, value)
+            visible[name] = target[name]
+
+    def finish(self, label: str, outcome: Outcome) -> None:
+        """Remember how a task ended, for those after it."""
+        result = outcome.result()
+        self.results[label] = result
+        self.previous = result
+        self.output = CallView(envelope=outcome.envelope(), result=outcome.data)
