@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
 from noetl_core.errors import Problem
 from noetl_core.playbook.positions import Position, locate
 from noetl_core.playbook.source import MAX_PROBLEMS, Path, format_path
+from noetl_core.playbook.support import RELEASE, TITLES, Feature
 
 _MAX_COMPARED_NAMES = 500
 _MAX_SUGGESTIONS = 50
@@ -42,7 +43,8 @@ class Finding:
 class Findings:
     """What reading a document has brought up so far: errors refuse it, warnings come with success."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, supported: Container[str] = RELEASE) -> None:
+        self.supported = supported
         self._errors: list[Finding] = []
         self._warnings: list[Finding] = []
         self._suggestions_left = _MAX_SUGGESTIONS
@@ -75,13 +77,16 @@ class Findings:
             Finding(code=code, message=message, path=path, suggestion=suggestion, template_line=template_line)
         )
 
-    def unsupported(self, feature: str, path: Path) -> None:
-        """The language knows it, and this version cannot run it: saying so beats ignoring it."""
-        self.error("unsupported", f"{feature} is not supported by this version", path)
+    def supports(self, feature: Feature, path: Path) -> bool:
+        """Whether this version can run it. If not, the language knows it all the same: saying so beats ignoring it."""
+        if feature in self.supported:
+            return True
+        self.error("unsupported", f"{TITLES[feature]} is not supported by this version", path)
+        return False
 
     def did_you_mean(self, word: str, known: Iterable[str]) -> str | None:
         """A suggestion for a misspelt name, if one of the known names is close."""
-        candidates = list(known)
+        candidates = [str(name) for name in known]
         if self._suggestions_left <= 0 or len(candidates) > _MAX_COMPARED_NAMES or len(word) > 100:
             return None
         self._suggestions_left -= 1

@@ -1,143 +1,142 @@
-"""Read the tool of a step."""
+"""Read tools: what all kinds have in common, then what each kind has of its own."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from noetl_core.canonical import JsonValue
-from noetl_core.playbook.fields import Fields, check_templates, type_name
+from noetl_core.playbook.assignments import read_output, read_set
+from noetl_core.playbook.calls import read_paginate, read_rate_limit, read_stream
+from noetl_core.playbook.fields import Fields, check_templates
 from noetl_core.playbook.findings import Findings
-from noetl_core.playbook.model import Tool, ToolKind
+from noetl_core.playbook.kinds import KINDS, TOOL
+from noetl_core.playbook.loops import read_task_loop
+from noetl_core.playbook.rules import read_rules
+from noetl_core.playbook.shapes import is_template
 from noetl_core.playbook.source import Path
-from noetl_core.playbook.syntax import has_template
-from noetl_core.playbook.vocabulary import NOOP, PYTHON, TOOL_KINDS, TOOL_POLICY, TOOL_SPEC
+from noetl_core.playbook.support import PLUGIN_KINDS, Feature, tool
+from noetl_core.playbook.task_model import SetScope, TaskLoop, Tool, ToolKind
+from noetl_core.playbook.task_vocabulary import COMMON_KEYS, TOOL_SPEC
+from noetl_core.playbook.tool_config import read_config, refuse_passwords
 
 _RUN_AS_WRITTEN = frozenset({"code", "code_b64", "cmds", "script"})
 """Keys whose templates may be anything: what cannot be rendered there is run as it is."""
 
-_SPEC_KEYS = TOOL_SPEC.known()
+_TIMEOUT_KEYS = ("timeout", "timeout_seconds")
+_DEFAULT_TIMEOUTS: Mapping[str, float] = {ToolKind.PLAYBOOK: 300.0, ToolKind.SHELL: 600.0}
 
 
-def read_tool(value: JsonValue, path: Path, findings: Findings) -> Tool | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTool:
+    """A tool, where it stands, and where the actions of its rules do."""
+
+    tool: Tool
+    loop: TaskLoop | None
+    path: Path
+    actions: tuple[Path, ...]
+
+
+def read_tool(value: JsonValue, path: Path, findings: Findings, *, in_pipeline: bool = False) -> ReadTool | None:
     """The tool, or nothing if it cannot be run; the findings then say why."""
-    if isinstance(value, list):
-        findings.unsupported("a pipeline (a list of tools)", path)
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        Fields.read(value, path, findings, TOOL, title=None if in_pipeline else "'tool'")
         return None
-    fields = Fields.read(value, path, findings, title="'tool'")
-    if fields is None:
+    kind = str(value["kind"])
+    if tool(kind) not in findings.supported or (kind not in KINDS and not kind.strip()):
+        _refuse_kind(kind, value, path, findings)
         return None
-    fields = _with_config_of_spec(fields)
-    kind = fields.name("kind", title="a tool")
-    if kind is None:
-        return None
-    if kind not in {ToolKind.PYTHON, ToolKind.NOOP}:
-        _refuse_kind(kind, fields)
-        return None
-    is_python = kind == ToolKind.PYTHON
-    fields.check_keys(PYTHON if is_python else NOOP)
-    timeout_seconds = _spec_timeout(fields)
-    return Tool(
-        kind=ToolKind(kind),
-        label=fields.text("name"),
-        input={**fields.templates("args"), **fields.templates("input")},
-        config=_python_config(fields) if is_python else _noop_config(fields),
-        timeout_seconds=timeout_seconds or fields.seconds("timeout"),
+    if kind == ToolKind.POSTGRES:
+        refuse_passwords(value, path, findings)
+    value = _with_config_of_spec(value, path, findings)
+    fields = Fields.read(value, path, findings, KINDS.get(kind, TOOL))
+    return None if fields is None else _read_fields(fields, kind, in_pipeline=in_pipeline)
+
+
+def _read_fields(fields: Fields, kind: str, *, in_pipeline: bool) -> ReadTool:
+    spec = fields.below("spec")
+    policy = None if spec is None else spec.below("policy")
+    paginate = None if policy is None else read_paginate(policy, kind)
+    timeout_seconds, timeout_template = _timeout(fields, spec)
+    names_task = kind == ToolKind.WORKBOOK and not in_pipeline and not fields.has("task")
+    loop = fields.below("loop")
+    rules = () if policy is None else read_rules(policy)
+    inputs = {} if "args" in _own_keys(kind) else fields.map("args")
+    read = Tool(
+        kind=ToolKind(kind) if kind in KINDS else kind,
+        label=None if names_task else fields.text("name"),
+        input={**inputs, **fields.map("input")},
+        config=read_config(fields, kind, _own_keys(kind), names_task=names_task),
+        timeout_seconds=timeout_seconds or (None if timeout_template else _DEFAULT_TIMEOUTS.get(kind)),
+        timeout_template=timeout_template,
+        auth=_auth(fields),
+        set=read_set(fields, bare=SetScope.STEP),
+        output=read_output(fields),
+        rules=tuple(rule for rule, _ in rules),
+        paginate=paginate,
+        rate_limit=None if policy is None else read_rate_limit(policy),
+        stream=None if spec is None else read_stream(spec, kind, is_paginated=paginate is not None),
+    )
+    return ReadTool(
+        tool=read,
+        loop=None if loop is None else read_task_loop(loop),
+        path=fields.path,
+        actions=tuple(path for _, path in rules),
     )
 
 
-def _refuse_kind(kind: str, fields: Fields) -> None:
-    path = (*fields.path, "kind")
-    if kind in TOOL_KINDS:
-        fields.findings.unsupported(f"the tool {kind!r}", path)
+def _own_keys(kind: str) -> frozenset[str]:
+    """The keys that only this kind has, or that mean something else for it; nothing is known of a plug-in's."""
+    section = KINDS.get(kind, TOOL)
+    return frozenset(key for key, described in section.keys.items() if COMMON_KEYS.get(key) is not described)
+
+
+def _auth(fields: Fields) -> JsonValue:
+    if "credential" in fields.values:
+        fields.older("credential", "'credential' is now `auth`", suggestion="write `auth`")
+    return fields.values.get("auth", fields.values.get("credential"))
+
+
+def _timeout(fields: Fields, spec: Fields | None) -> tuple[float | None, str | None]:
+    """The first that is written: in the spec, on the tool, under the kind's own word."""
+    places = [(fields, key) for key in _TIMEOUT_KEYS if fields.has(key)]
+    if spec is not None and spec.has("timeout"):
+        places.insert(0, (spec, "timeout"))
+    for place, key in places:
+        written = place.amount(key)
+        if isinstance(written, str):
+            is_supported = place.findings.supports(Feature.TIMEOUT_TEMPLATE, (*place.path, key))
+            return None, written if is_supported else None
+        return written, None
+    return None, None
+
+
+def _refuse_kind(kind: str, values: Mapping[str, JsonValue], path: Path, findings: Findings) -> None:
+    kind_path = (*path, "kind")
+    if kind in KINDS:
+        unless = " unless a plug-in provides it" if kind in PLUGIN_KINDS else ""
+        findings.error("unsupported", f"the tool {kind!r} is not supported by this version{unless}", kind_path)
     else:
-        suggestion = fields.findings.did_you_mean(kind, TOOL_KINDS)
-        fields.findings.error("unknown_tool", f"there is no tool {kind!r}", path, suggestion=suggestion)
-    for key, value in fields.values.items():
+        suggestion = findings.did_you_mean(kind, KINDS)
+        message = f"there is no tool {kind!r}"
+        if is_template(kind):
+            message, suggestion = f"the kind of a tool cannot be a template: {kind}", None
+        findings.error("unknown_tool", message, kind_path, suggestion=suggestion)
+    for key, value in values.items():
         if key not in _RUN_AS_WRITTEN | {"kind"}:
-            check_templates(value, (*fields.path, key), fields.findings)
+            check_templates(value, (*path, key), findings)
 
 
-def _with_config_of_spec(fields: Fields) -> Fields:
+def _with_config_of_spec(values: dict[str, JsonValue], path: Path, findings: Findings) -> dict[str, JsonValue]:
     """Older playbooks have the configuration of a tool in its `spec`."""
-    spec = fields.values.get("spec")
+    spec = values.get("spec")
     if not isinstance(spec, dict):
-        return fields
-    moved = {key: value for key, value in spec.items() if key not in _SPEC_KEYS}
+        return values
+    moved = {key: value for key, value in spec.items() if key not in TOOL_SPEC.keys}
     if not moved:
-        return fields
+        return values
     for key in moved:
         message = f"{key!r} belongs on the tool, not into its `spec`"
-        fields.findings.warn("older_form", message, (*fields.path, "spec", key))
-    rest = {key: value for key, value in spec.items() if key in _SPEC_KEYS}
-    return Fields({**moved, **fields.values, "spec": rest}, fields.path, fields.findings)
-
-
-def _spec_timeout(fields: Fields) -> float | None:
-    spec = fields.below("spec")
-    if spec is None:
-        return None
-    spec.check_keys(TOOL_SPEC)
-    policy = spec.below("policy")
-    if policy is not None:
-        policy.check_keys(TOOL_POLICY)
-    return spec.seconds("timeout")
-
-
-def _noop_config(fields: Fields) -> Mapping[str, JsonValue]:
-    if "result" not in fields.values:
-        return {}
-    result = fields.values["result"]
-    check_templates(result, (*fields.path, "result"), fields.findings)
-    return {"result": result}
-
-
-def _python_config(fields: Fields) -> Mapping[str, JsonValue]:
-    config: dict[str, JsonValue] = {}
-    code = _encoded_code(fields) if fields.values.get("code_b64") is not None else fields.text("code")
-    if code is not None:
-        config["code"] = code
-        check_templates(code, (*fields.path, "code"), fields.findings, only_warn=True)
-    elif not {"code", "code_b64", "script"} & fields.values.keys():
-        fields.missing("code", "a python tool")
-    libs = _libs(fields)
-    if libs:
-        config["libs"] = libs
-    return config
-
-
-def _encoded_code(fields: Fields) -> str | None:
-    text = fields.text("code_b64")
-    if text is None:
-        return None
-    if has_template(text):
-        fields.findings.unsupported("a template in `code_b64`", (*fields.path, "code_b64"))
-        return None
-    try:
-        return base64.b64decode("".join(text.split()), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError) as exc:
-        fields.invalid("code_b64", f"is not text in base64: {exc}")
-        return None
-
-
-def _libs(fields: Fields) -> dict[str, JsonValue]:
-    value = fields.values.get("libs")
-    if isinstance(value, list):
-        message = "a list of `libs` has no effect; write a map of names to modules"
-        fields.findings.warn("older_form", message, (*fields.path, "libs"))
-        return {}
-    libs = fields.below("libs")
-    if libs is None:
-        return {}
-    for alias, target in libs.values.items():
-        is_from_import = (
-            isinstance(target, dict)
-            and target.keys() == {"from", "import"}
-            and all(isinstance(part, str) for part in target.values())
-        )
-        if not alias.isidentifier():
-            libs.invalid(alias, "is not a name that python can use")
-        elif not isinstance(target, str) and not is_from_import:
-            libs.invalid(alias, f"must be a module or {{from, import}}, not {type_name(target)}")
-    return dict(libs.values)
+        findings.warn("older_form", message, (*path, "spec", key))
+    rest = {key: value for key, value in spec.items() if key in TOOL_SPEC.keys}
+    return {**moved, **values, "spec": rest}

@@ -1,85 +1,135 @@
-"""The words of the language, section by section: what is read, what is not there yet, what is gone."""
+"""The words of the language, section by section, from the document down to the arcs of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from noetl_core.playbook.keychain_vocabulary import KEYCHAIN_ENTRY
+from noetl_core.playbook.kinds import TOOL
+from noetl_core.playbook.loop_vocabulary import LOOP, REDUCE, RETRIES
+from noetl_core.playbook.sections import Key, Section, Templates
+from noetl_core.playbook.shapes import Anything, Below, Choice, Either, Flag, Items, Map, Name, Text, When
+from noetl_core.playbook.support import Feature
+from noetl_core.playbook.task_vocabulary import INPUT, OLDER_INPUT, OUTPUT_KEYS, SECONDS, SET
 
 API_VERSION = "noetl.io/v2"
 OLDER_API_VERSIONS = frozenset({"noetl.io/v10"})
 DOCUMENT_KIND = "Playbook"
 
-PROFILES = ("local", "distributed", "auto")
 ARC_MODES = {"exclusive": "exclusive", "inclusive": "inclusive", "all": "inclusive"}
-NO_MATCH = ("complete", "quiet")
 
-TOOL_KINDS = frozenset(
-    {
-        *("agent", "artifact", "container", "duckdb", "ducklake", "http", "nats", "noop", "playbook", "postgres"),
-        *("python", "script", "shell", "snowflake", "spark", "subscription", "transfer", "workbook"),
-    }
+ARC = Section(
+    name="arc",
+    title="an arc",
+    keys={
+        "step": Key(shape=Name(), required=True, says="the step that it leads to"),
+        "when": Key(shape=When(), says="taken if this holds; without it, always"),
+        "set": SET,
+        "on": Key(
+            shape=Choice(words=("call.partial",)),
+            feature=Feature.ARCS_ON_PARTIAL,
+            says="call.partial: taken for each chunk of a stream",
+        ),
+    },
+    removed={"args": "give the next step an `input`"},
+    ignored=frozenset({"cond"}),
 )
-"""Every tool that the language knows, whether or not this version can run it."""
-
-CONTEXT_NAMES = frozenset(
-    {
-        *("ctx", "workload", "steps", "output", "event", "error", "result", "execution_id", "catalog_id", "job"),
-        *("idempotency_key", "iter", "_index", "loop_index", "loop", "_prev", "_task", "_attempt", "results"),
-        *("frame", "_frame_index", "_frame_row_index", "_worker_slot_id", "__frame_id", "__frame_max_rows"),
-        *("__frame_policy", "__worker_slot_id", "fanin", "partitions", "keychain"),
-    }
+NEXT_SPEC = Section(
+    name="next_spec",
+    title="the spec of `next`",
+    keys={
+        "mode": Key(shape=Choice(words=tuple(ARC_MODES)), says="take the first arc that holds, or all of them"),
+        "on_no_match": Key(shape=Choice(words=("complete", "quiet")), says="how the branch ends without an arc"),
+    },
 )
-"""Names that templates have from the runtime; a step or variable of the same name is hard to tell from it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
-    """The keys of one kind of map."""
-
-    title: str
-    keys: frozenset[str]
-    unsupported: Mapping[str, str] = field(default_factory=dict)
-    """Keys of the language that this version cannot run, with the name of the feature."""
-    unsupported_unless_empty: Mapping[str, str] = field(default_factory=dict)
-    """The same, for keys that ask for nothing while they are empty."""
-    removed: Mapping[str, str] = field(default_factory=dict)
-    """Keys that the language once had, with what to write instead."""
-    ignored: frozenset[str] = frozenset()
-    """Keys of older versions that never changed what a playbook does."""
-
-    def known(self) -> frozenset[str]:
-        """Everything that a misspelt key may have been meant to be."""
-        return self.keys | self.unsupported.keys() | self.unsupported_unless_empty.keys()
-
-
-_SET = {"set": "`set`"}
-_OUTPUT = {"output": "`output`", "output_select": "`output_select`"}
-
-ROOT = Section(
-    title="a playbook",
-    keys=frozenset({"apiVersion", "kind", "metadata", "workload", "executor", "workflow"}),
-    unsupported_unless_empty={"keychain": "the keychain", "workbook": "the workbook"},
-    removed={"vars": "put default variables into `workload`"},
-    ignored=frozenset({"tracing", "spec"}),
+_ARCS = Items(Either(Below(ARC), Text()))
+NEXT = Section(
+    name="next",
+    title="`next`",
+    keys={
+        "spec": Key(shape=Below(NEXT_SPEC)),
+        "arcs": Key(shape=_ARCS, says="where the step leads, in this order"),
+    },
 )
-EXECUTOR = Section(
-    title="the executor", keys=frozenset({"profile", "spec"}), ignored=frozenset({"version", "requires"})
+
+ADMIT_ACTION = Section(
+    name="admit_action",
+    title="`then` of an admission rule",
+    keys={"allow": Key(shape=Flag(), required=True, says="whether the step may start")},
 )
-EXECUTOR_SPEC = Section(
-    title="the executor's spec",
-    keys=frozenset({"entry_step", "final_step", "no_next_is_error"}),
-    unsupported={"timeout": "a timeout of the execution"},
-    ignored=frozenset({"policy"}),
+ADMIT_ELSE = Section(
+    name="admit_else",
+    title="`else` of an admission rule",
+    keys={"then": Key(shape=Below(ADMIT_ACTION)), "allow": Key(shape=Flag(), is_older=True)},
+)
+ADMIT_RULE = Section(
+    name="admit_rule",
+    title="an admission rule",
+    keys={
+        "when": Key(shape=When(), says="the rule decides if this holds"),
+        "then": Key(shape=Below(ADMIT_ACTION)),
+        "else": Key(shape=Below(ADMIT_ELSE), says="decides if no rule before it did"),
+    },
+)
+ADMIT = Section(
+    name="admit",
+    title="`admit`",
+    keys={"rules": Key(shape=Items(Below(ADMIT_RULE)), says="the first that matches decides; if none does, it starts")},
+)
+FAILURE_POLICY = Section(
+    name="failure_policy",
+    title="a failure policy",
+    keys={
+        "mode": Key(
+            shape=Choice(words=("best_effort", "fail_fast")),
+            says="after an unhandled failure other branches go on, or the execution ends",
+        )
+    },
+)
+STEP_POLICY = Section(
+    name="step_policy",
+    title="a step's policy",
+    keys={
+        "failure": Key(shape=Below(FAILURE_POLICY)),
+        "admit": Key(
+            shape=Below(ADMIT), feature=Feature.ADMIT, asks_nothing_if_empty=True, says="whether the step may start"
+        ),
+    },
+    ignored=frozenset({"lifecycle", "emit"}),
+)
+FANOUT = Section(
+    name="fanout",
+    title="`fanout`",
+    keys={"max_shard_retries": Key(shape=RETRIES, says="another word for `max_item_retries` of a loop")},
+)
+STEP_SPEC = Section(
+    name="step_spec",
+    title="a step's spec",
+    keys={
+        "timeout": Key(shape=SECONDS, feature=Feature.STEP_TIMEOUT, says="seconds for the whole activation"),
+        "policy": Key(shape=Below(STEP_POLICY)),
+        "loop_mode": Key(shape=Choice(words=("sequential", "parallel", "fanout")), is_older=True),
+        "fanout": Key(shape=Below(FANOUT), is_older=True),
+    },
 )
 STEP = Section(
+    name="step",
     title="a step",
-    keys=frozenset({"step", "desc", "tool", "input", "args", "next", "spec"}),
-    unsupported={
-        "loop": "`loop`",
-        "reduce": "`reduce`",
-        "when": "`when` of a step (admission)",
+    keys={
+        "step": Key(shape=Name(), required=True, says="the name of the step"),
+        "desc": Key(shape=Text(), says="what it is for"),
+        "tool": Key(
+            shape=Either(Below(TOOL), Items(Either(Below(TOOL), Map(Below(TOOL))))),
+            says="what runs here: one tool, or a list of them in order",
+        ),
+        "input": INPUT,
+        "args": OLDER_INPUT,
+        "loop": Key(shape=Below(LOOP), says="run the tools for each item"),
+        "reduce": Key(shape=Below(REDUCE), feature=Feature.REDUCE, says="run over the output of other steps"),
+        "set": SET,
+        **OUTPUT_KEYS,
+        "next": Key(shape=Either(Below(NEXT), _ARCS, Name()), says="where the step leads"),
+        "spec": Key(shape=Below(STEP_SPEC)),
+        "when": Key(shape=When(), feature=Feature.ADMIT, is_older=True, says="another way to write `admit`"),
     },
-    unsupported_unless_empty={**_SET, **_OUTPUT},
     removed={
         "case": "use conditions on the arcs of `next`",
         "type": "use `tool.kind`",
@@ -88,56 +138,68 @@ STEP = Section(
         "result": "use `output`",
     },
 )
-STEP_SPEC = Section(
-    title="a step's spec",
-    keys=frozenset({"policy"}),
-    unsupported={
-        "timeout": "a timeout of the step",
-        "loop_mode": "`loop_mode`",
-        "fanout": "`fanout`",
+WORKBOOK_TASK = Section(
+    name="workbook_task",
+    title="a task of the workbook",
+    keys={
+        "name": Key(shape=Name(), required=True, says="the name by which steps call it"),
+        "desc": Key(shape=Text(), says="what it is for"),
+        "tool": Key(shape=Below(TOOL), required=True, says="what runs"),
     },
 )
-STEP_POLICY = Section(
-    title="a step's policy",
-    keys=frozenset({"failure"}),
-    unsupported_unless_empty={"admit": "`admit`"},
-    ignored=frozenset({"lifecycle", "emit"}),
+EXECUTOR_SPEC = Section(
+    name="executor_spec",
+    title="the executor's spec",
+    keys={
+        "entry_step": Key(shape=Name(), says="where the workflow starts (the first step)"),
+        "final_step": Key(shape=Name(), says="runs once when everything else has ended"),
+        "no_next_is_error": Key(shape=Flag(), says="a step whose arcs all do not hold has failed"),
+        "timeout": Key(shape=SECONDS, feature=Feature.EXECUTOR_TIMEOUT, says="seconds for the whole execution"),
+    },
+    ignored=frozenset({"policy"}),
 )
-FAILURE_POLICY = Section(title="a failure policy", keys=frozenset({"mode"}))
-NEXT = Section(title="`next`", keys=frozenset({"spec", "arcs"}))
-NEXT_SPEC = Section(title="the spec of `next`", keys=frozenset({"mode", "on_no_match"}))
-ARC = Section(
-    title="an arc",
-    keys=frozenset({"step", "when"}),
-    unsupported={"on": "`on` of an arc"},
-    unsupported_unless_empty=_SET,
-    removed={"args": "give the next step an `input`"},
-    ignored=frozenset({"cond"}),
+EXECUTOR = Section(
+    name="executor",
+    title="the executor",
+    keys={
+        "profile": Key(shape=Choice(words=("local", "distributed", "auto")), says="where the playbook runs"),
+        "spec": Key(shape=Below(EXECUTOR_SPEC)),
+    },
+    ignored=frozenset({"version", "requires"}),
 )
-_TOOL_KEYS = frozenset({"kind", "name", "input", "args", "spec", "timeout"})
-_TOOL_UNSUPPORTED = {"auth": "`auth`", "loop": "`loop` of a task"}
-PYTHON = Section(
-    title="a python tool",
-    keys=_TOOL_KEYS | {"code", "code_b64", "libs"},
-    unsupported={**_TOOL_UNSUPPORTED, "script": "`script` of a python tool"},
-    unsupported_unless_empty={**_SET, **_OUTPUT},
-    ignored=frozenset({"retry"}),
+METADATA = Section(
+    name="metadata",
+    title="the metadata",
+    other=Key(shape=Anything()),
+    keys={
+        "name": Key(shape=Name(), required=True, says="the name of the playbook"),
+        "path": Key(shape=Name(), says="its key in the catalog (the name)"),
+    },
 )
-NOOP = Section(
-    title="a noop tool",
-    keys=_TOOL_KEYS | {"result"},
-    unsupported=_TOOL_UNSUPPORTED,
-    unsupported_unless_empty={**_SET, **_OUTPUT},
-    ignored=frozenset({"retry"}),
-)
-TOOL_SPEC = Section(
-    title="a tool's spec",
-    keys=frozenset({"timeout", "policy"}),
-    unsupported={"stream": "`stream`"},
-)
-TOOL_POLICY = Section(
-    title="a tool's policy",
-    keys=frozenset(),
-    unsupported={"paginate": "`paginate`", "rate_limit": "`rate_limit`"},
-    unsupported_unless_empty={"rules": "`rules` of a policy"},
+ROOT = Section(
+    name="playbook",
+    title="a playbook",
+    keys={
+        "apiVersion": Key(shape=Name(), required=True, says=API_VERSION),
+        "kind": Key(shape=Name(), required=True, says=DOCUMENT_KIND),
+        "metadata": Key(shape=Below(METADATA), required=True),
+        # Only warned about, since a variable that cannot be rendered stays as it is written.
+        "workload": Key(shape=Map(), templates=Templates.OR_AS_WRITTEN, says="default variables"),
+        "executor": Key(shape=Below(EXECUTOR)),
+        "keychain": Key(
+            shape=Items(Below(KEYCHAIN_ENTRY)),
+            feature=Feature.KEYCHAIN,
+            asks_nothing_if_empty=True,
+            says="secrets under the names by which tools know them",
+        ),
+        "workbook": Key(
+            shape=Items(Below(WORKBOOK_TASK)),
+            feature=Feature.WORKBOOK,
+            asks_nothing_if_empty=True,
+            says="tasks that steps call by name",
+        ),
+        "workflow": Key(shape=Items(Below(STEP)), required=True, says="the steps"),
+    },
+    removed={"vars": "put default variables into `workload`"},
+    ignored=frozenset({"tracing", "spec"}),
 )

@@ -1,0 +1,90 @@
+"""Read the tasks that steps call by name, and check the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from noetl_core.playbook.fields import Fields
+from noetl_core.playbook.findings import Findings
+from noetl_core.playbook.model import Tool, ToolKind, WorkbookTask
+from noetl_core.playbook.pipelines import read_workbook_tool
+from noetl_core.playbook.shapes import is_template
+from noetl_core.playbook.source import Path
+from noetl_core.playbook.vocabulary import WORKBOOK_TASK
+
+
+@dataclass(slots=True, kw_only=True)
+class Workbook:
+    """The tasks that could be read, where their tools stand, and the names of all."""
+
+    tasks: dict[str, WorkbookTask] = field(default_factory=dict)
+    paths: dict[str, Path] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+    def resolved(self, tool: Tool) -> Tool | None:
+        """The tool that a call ends at, through tasks that call tasks; nothing if it does not end."""
+        passed: set[str] = set()
+        while tool.kind == ToolKind.WORKBOOK:
+            name = called_task(tool)
+            if name is None or name in passed or name not in self.tasks:
+                return None
+            passed.add(name)
+            tool = self.tasks[name].tool
+        return tool
+
+    def waits(self, tool: Tool) -> bool:
+        """Whether a call waits for the end of another playbook."""
+        final = self.resolved(tool)
+        return final is not None and final.kind == ToolKind.PLAYBOOK and "return_step" in final.config
+
+
+def read_workbook(root: Fields) -> Workbook:
+    """Every task under `workbook`; of two with the same name the first one counts."""
+    workbook = Workbook()
+    for path, value in root.items("workbook"):
+        fields = Fields.read(value, path, root.findings, WORKBOOK_TASK)
+        name = None if fields is None else fields.text("name")
+        if fields is None or name is None:
+            continue
+        if name in workbook.names:
+            message = f"there is another task {name!r} in the workbook"
+            root.findings.error("duplicate_label", message, (*path, "name"))
+            continue
+        workbook.names.add(name)
+        read = read_workbook_tool(fields, name)
+        if read is not None:
+            tool, workbook.paths[name] = read
+            workbook.tasks[name] = WorkbookTask(name=name, desc=fields.text("desc") or "", tool=tool)
+    return workbook
+
+
+def check_calls(workbook: Workbook, tools: Iterable[tuple[Tool, Path]], findings: Findings) -> None:
+    """Report calls of tasks that do not exist, and tasks that call each other without an end."""
+    own = [(task.tool, workbook.paths[name]) for name, task in workbook.tasks.items()]
+    for tool, path in (*own, *tools):
+        name = called_task(tool)
+        if name is not None and name not in workbook.names:
+            suggestion = findings.did_you_mean(name, workbook.names)
+            findings.error("unknown_task", f"the workbook has no task {name!r}", path, suggestion=suggestion)
+    for name, task in workbook.tasks.items():
+        called = called_task(task.tool)
+        if called in workbook.tasks and workbook.resolved(task.tool) is None and _comes_back(workbook, name):
+            message = f"the task {name!r} calls itself, directly or through others"
+            findings.error("invalid_field", message, workbook.paths[name])
+
+
+def called_task(tool: Tool) -> str | None:
+    """The name of the workbook's task that a tool calls, if it is known before it is rendered."""
+    name = tool.config.get("task") if tool.kind == ToolKind.WORKBOOK else None
+    return name if isinstance(name, str) and not is_template(name) else None
+
+
+def _comes_back(workbook: Workbook, start: str) -> bool:
+    name: str | None = start
+    for _ in workbook.tasks:
+        task = workbook.tasks.get(name or "")
+        name = None if task is None else called_task(task.tool)
+        if name == start:
+            return True
+    return False
