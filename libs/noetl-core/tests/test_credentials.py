@@ -9,6 +9,7 @@ from noetl_core.credentials import (
     CredentialInvalid,
     bound_to,
     checked_credential,
+    credential_of,
     decode_data,
     encode_data,
 )
@@ -110,3 +111,40 @@ def test_encryption_is_bound_to_one_place() -> None:
     }
 
     assert len(places) == 6
+
+
+def test_a_document_is_read_as_files_and_http_clients_write_it() -> None:
+    document = {
+        "name": " pg ",
+        "credential_type": "postgres",
+        "tags": "orders, eu,",
+        "data": {"db_password": SECRET},
+        "meta": {},
+        "description": None,
+    }
+
+    assert credential_of(document) == checked(tags=("orders", "eu"))
+    assert credential_of({**document, "type": "mysql", "tags": ["a", "b"]}) == checked(
+        type_name="mysql", tags=("a", "b")
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"data": SECRET},
+        {"data": None},
+        {"name": [SECRET]},
+        {"name": None},
+        {"type": {"k": SECRET}},
+        {"tags": {"k": SECRET}},
+        {"tags": [["x"]]},
+        {"meta": {"k": SECRET}},
+        {"passwort": SECRET},
+    ],
+)
+def test_a_document_that_is_no_credential_is_refused_without_repeating_it(changes: dict[str, object]) -> None:
+    with pytest.raises(CredentialInvalid) as refusal:
+        credential_of({"name": "pg", "data": {"k": SECRET}, **changes})
+
+    assert SECRET not in "".join(traceback.format_exception(refusal.value))

@@ -92,6 +92,30 @@ def checked_credential(
     return Credential(name=name, type=type_name, description=description, tags=labels, data=decode_data(_encoded(data)))
 
 
+def credential_of(document: Mapping[str, object]) -> Credential:
+    """The credential that a document describes, as files and HTTP clients write them; nulls count as left out.
+
+    `credential_type` is another name of `type`; tags may be one text with commas. `meta`, which is not stored, must
+    be empty.
+    """
+    given = {name: value for name, value in document.items() if value is not None}
+    unknown = given.keys() - {"name", "type", "credential_type", "description", "tags", "data", "meta"}
+    if unknown:
+        raise CredentialInvalid(f"a credential has no {', '.join(sorted(map(repr, unknown)))}")
+    if given.get("meta"):
+        raise CredentialInvalid("meta is not stored: use description and tags")
+    data = given.get("data")
+    if not isinstance(data, Mapping):
+        raise CredentialInvalid("the data must be an object")
+    return checked_credential(
+        name=_text(given, "name").strip(),
+        type_name=(_text(given, "type") or _text(given, "credential_type")).strip(),
+        description=_text(given, "description"),
+        tags=_tags(given.get("tags", "")),
+        data=data,
+    )
+
+
 def encode_data(credential: Credential) -> bytes:
     """The data as bytes that can be encrypted."""
     return _encoded(credential.data)
@@ -126,6 +150,21 @@ def _encoded(data: Mapping[str, object]) -> bytes:
 def _check_size(data: bytes) -> None:
     if len(data) > MAX_DATA_BYTES:
         raise CredentialInvalid(f"the data have {len(data)} bytes, more than {MAX_DATA_BYTES}")
+
+
+def _text(document: Mapping[str, object], member: str) -> str:
+    value = document.get(member, "")
+    if not isinstance(value, str):
+        raise CredentialInvalid(f"the {member} must be text")
+    return value
+
+
+def _tags(value: object) -> list[str]:
+    if isinstance(value, str):
+        return [tag.strip() for tag in value.split(",") if tag.strip()]
+    if not isinstance(value, Sequence) or not all(isinstance(tag, str) for tag in value):
+        raise CredentialInvalid("the tags must be a list of texts")
+    return list(value)
 
 
 def _check_line(what: str, text: str, *, max_length: int) -> None:

@@ -20,6 +20,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Write and register playbooks": {
         "playbook": "noetl_cli.commands.playbook:playbook",
         "catalog": "noetl_cli.commands.catalog:catalog",
+        "credential": "noetl_cli.commands.credential:credential",
     },
     "Run NoETL itself": {
         "dev": "noetl_cli.dev.commands:dev",

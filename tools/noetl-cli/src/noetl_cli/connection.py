@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 import click
 import grpc
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogClient, ExecutionClient
+from noetl_contracts.clients import (
+    IDEMPOTENT_METHODS,
+    CatalogClient,
+    CredentialClient,
+    EventLogClient,
+    ExecutionClient,
+)
 from noetl_core.errors import InvalidInput, Unavailable
 
 from noetl_cli.dev.endpoint import LocalEndpoint
@@ -53,6 +59,7 @@ class Clients:
     catalog: CatalogClient
     executions: ExecutionClient
     events: EventLogClient
+    credentials: CredentialClient
 
 
 def takes_server(command: Command) -> Command:
@@ -105,6 +112,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
                 catalog=CatalogClient(channel),
                 executions=ExecutionClient(channel),
                 events=EventLogClient(channel),
+                credentials=CredentialClient(channel),
             )
         except Unavailable as exc:
             exc.add_note(f"while talking to {server.address}")

@@ -1,12 +1,8 @@
 """The tokens file that servers read: who presents which token, as digests only."""
 
-import fcntl
 import hashlib
 import json
-import os
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +10,7 @@ from typing import Any, Final
 from noetl_core.errors import AlreadyExists, InvalidInput
 from noetl_servicekit.callers import ANY, Role
 
-from noetl_cli.dev.files import write_atomically
+from noetl_cli.dev.files import changing, write_atomically
 
 ROLES: Final = tuple(role.value for role in Role)
 
@@ -49,7 +45,7 @@ def entry_for(token: str, *, name: str, tenant_id: str, organization_id: str, ro
 
 def add_token(file: Path, entry: TokenEntry) -> None:
     """Add a line under a name that is not taken; servers notice within a second."""
-    with _locked(file):
+    with changing(file):
         entries = _read(file)
         if any(known.get("name") == entry.name for known in entries):
             raise AlreadyExists(f"{file} has a token called {entry.name!r} already", name=entry.name)
@@ -58,7 +54,7 @@ def add_token(file: Path, entry: TokenEntry) -> None:
 
 def put_tokens(file: Path, *wanted: TokenEntry) -> None:
     """Have these lines in the file, in place of others of their names; what else it has stays."""
-    with _locked(file):
+    with changing(file):
         names = {entry.name for entry in wanted}
         others = [known for known in _read(file) if known.get("name") not in names]
         _write(file, [*(asdict(entry) for entry in wanted), *others])
@@ -79,15 +75,3 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _write(file: Path, entries: list[dict[str, Any]]) -> None:
     write_atomically(file, json.dumps({"tokens": entries}, indent=2) + "\n")
-
-
-@contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    """Two who add at once must not lose one's token."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file.with_name(f".{file.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

@@ -1,8 +1,11 @@
 """Small files that must be whole or absent, and secrets that only their owner reads."""
 
+import fcntl
 import os
 import secrets
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _WINDOW_BYTES = 1024 * 1024
@@ -21,6 +24,18 @@ def write_atomically(path: Path, text: str) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """Held while a file is read, changed and written: of two who add to it at once, neither loses anything."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def read_or_create_secret(path: Path) -> str:

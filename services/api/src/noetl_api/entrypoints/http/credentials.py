@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from noetl_core.credentials import CredentialInvalid, checked_credential
+from noetl_core.credentials import credential_of
 from noetl_core.ports.credentials import Credential, CredentialInfo
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from noetl_api.entrypoints.http.dependencies import CallerOf, PageSize, PageToken, ScopeOf, UseCasesOf
 
@@ -23,11 +23,8 @@ class CredentialBody(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     name: str = Field(description="Name by which playbooks will refer to it.")
-    type: str = Field(
-        default="",
-        validation_alias=AliasChoices("type", "credential_type"),
-        description="What kind of thing it opens, such as postgres; generic if it is left out.",
-    )
+    type: str | None = Field(default=None, description="What it opens, such as postgres; generic if it is left out.")
+    credential_type: str | None = Field(default=None, description="Another name of type.")
     description: str | None = Field(default=None, description="What it is for.")
     tags: list[str] | str | None = Field(default=None, description="Labels; a text has them between commas.")
     data: dict[str, Any] = Field(repr=False, description="The secrets.")
@@ -35,16 +32,7 @@ class CredentialBody(BaseModel):
 
     def credential(self) -> Credential:
         """The credential that this describes, if it is one."""
-        if self.meta:
-            raise CredentialInvalid("meta is not stored: use description and tags")
-        tags = [tag.strip() for tag in self.tags.split(",") if tag.strip()] if isinstance(self.tags, str) else self.tags
-        return checked_credential(
-            name=self.name.strip(),
-            type_name=self.type.strip(),
-            description=self.description or "",
-            tags=tags or [],
-            data=self.data,
-        )
+        return credential_of(dict(self))
 
 
 class CredentialOut(BaseModel):
