@@ -1,0 +1,117 @@
+"""Which measurements there are, how they are chosen, and in which order they run."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from noetl_core.errors import NoetlError
+
+from benchmarks.delivery import measure_delivery
+from benchmarks.figures import Figure, report
+from benchmarks.machine import machine_facts
+from benchmarks.playbooks import measure_concurrency, measure_latency
+from benchmarks.stack import Stack, running_stack
+from benchmarks.throughput import measure_throughput
+
+EXIT_BROKEN = 1
+
+
+class Measurement(Protocol):
+    """Takes figures of a running stack in about so many seconds a figure."""
+
+    def __call__(self, stack: Stack, *, seconds: float, say: Callable[[str], None]) -> Awaitable[list[Figure]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """A part of the report."""
+
+    name: str
+    help: str
+    measure: Measurement
+    share: float
+    """Of `--seconds`, for each sample of this chapter."""
+
+
+CHAPTERS = (
+    # Idle measurements first: those that follow leave a log behind that is no longer small.
+    Chapter(name="latency", help="a two-step playbook, one at a time", measure=measure_latency, share=2.0),
+    Chapter(name="delivery", help="commit to consumer", measure=measure_delivery, share=1.5),
+    Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
+    Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    only: frozenset[str]
+    seconds: float
+    json_file: Path | None
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Options:
+        names = [chapter.name for chapter in CHAPTERS]
+        chapters = "\n".join(f"  {chapter.name:<12} {chapter.help}" for chapter in CHAPTERS)
+        parser = argparse.ArgumentParser(
+            prog="make bench",
+            description="Starts a stack of its own, measures it, and reports; goals are reported, not enforced.",
+            epilog=f"chapters:\n{chapters}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--only", action="append", choices=names, help="a chapter; may be given several times")
+        parser.add_argument("--seconds", type=_positive, default=4.0, help="how long to measure [default: 4]")
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+        parsed = parser.parse_args(arguments)
+        return cls(only=frozenset(parsed.only or names), seconds=parsed.seconds, json_file=parsed.json)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exits with 0 whatever the figures are, and with 1 when something broke."""
+    options = Options.parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_BROKEN))  # so that the stack is taken down
+    begun = time.monotonic()
+    try:
+        with running_stack(_say) as stack:
+            facts, figures = asyncio.run(_measure(stack, options))
+    except NoetlError as exc:
+        _say(f"broken: {exc}")
+        return EXIT_BROKEN
+    facts = {**facts, "whole run": f"{time.monotonic() - begun:.0f} s"}
+    print(report(figures, facts))
+    if options.json_file is not None:
+        document: dict[str, Any] = {"facts": facts, "figures": [figure.to_json() for figure in figures]}
+        options.json_file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
+async def _measure(stack: Stack, options: Options) -> tuple[Mapping[str, str], list[Figure]]:
+    facts = dict(await machine_facts(owner_dsn=stack.addresses.owner_dsn, directory=stack.home.root))
+    figures: list[Figure] = []
+    for chapter in CHAPTERS:
+        if chapter.name in options.only:
+            begun = time.monotonic()
+            figures += await chapter.measure(stack, seconds=options.seconds * chapter.share, say=_say)
+            facts[f"duration of {chapter.name}"] = f"{time.monotonic() - begun:.1f} s"
+    return facts, figures
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not value > 0:
+        raise argparse.ArgumentTypeError("must be above 0")
+    return value
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
