@@ -18,7 +18,7 @@ from noetl_core.credentials import (
     KeyMissing,
 )
 from noetl_core.errors import InvalidInput, NotFound, NotPermitted
-from noetl_core.ports.credentials import Credential
+from noetl_core.ports.credentials import Credential, RotatedPage
 from structlog.testing import capture_logs
 
 OLD = CredentialKey(key_id="old", secret=b"o" * 32)
@@ -270,7 +270,7 @@ async def test_two_rotations_and_writers_at_once_lose_nothing(api: Any, keys_fil
     async def rotate_all() -> int:
         rotated, token = 0, ""
         while True:
-            page = await root.rotate(None, page_size=5, page_token=token)
+            page: RotatedPage = await root.rotate(None, page_size=5, page_token=token)
             assert page.unreadable == ()
             rotated += page.rotated
             token = page.next_page_token

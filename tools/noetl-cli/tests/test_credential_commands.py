@@ -35,7 +35,7 @@ SECRET = "hunter2"
 Output = pytest.CaptureFixture[str]
 
 
-class OneAtATime(credential_pb2_grpc.CredentialServiceServicer):
+class OneAtATime:
     """The real servicer behind a server with threads; the token is the role."""
 
     def __init__(self, servicer: CredentialServicer) -> None:
@@ -44,7 +44,7 @@ class OneAtATime(credential_pb2_grpc.CredentialServiceServicer):
 
     def _method(self, inner: Any) -> Any:
         def call(request: Any, context: grpc.ServicerContext) -> Any:
-            role = Role(dict(context.invocation_metadata())["authorization"].removeprefix("Bearer "))
+            role = Role(str(dict(context.invocation_metadata())["authorization"]).removeprefix("Bearer "))
             caller = Caller(name=role.value, tenant_id="default", organization_id="default", role=role)
             try:
                 with calling_as(caller):
@@ -75,7 +75,7 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
         rotate_credentials=RotateCredentials(store, sealer, metrics=metrics),
     )
     server = grpc.server(ThreadPoolExecutor(1))
-    servicer = OneAtATime(CredentialServicer(cast("UseCases", use_cases)))
+    servicer: Any = OneAtATime(CredentialServicer(cast("UseCases", use_cases)))
     credential_pb2_grpc.add_CredentialServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
