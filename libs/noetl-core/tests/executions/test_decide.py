@@ -19,6 +19,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, empty, fold
 from noetl_core.playbook.selection import control_paths, select_scalars
+from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.recorded import as_if_recorded
 
@@ -38,7 +39,8 @@ class Run:
 
     @classmethod
     def of(cls, yaml: str, outcome: Callable[[str, int], Any] = lambda step, visit: {}, **workload: Any) -> Run:
-        playbook, _ = parse_playbook("apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n" + yaml)
+        head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+        playbook, _ = parse_playbook(head + yaml, supported=EVERYTHING)
         plan = Plan(playbook=playbook, workload={**playbook.workload, **workload})
         return cls(plan=plan, outcome=outcome)
 
@@ -296,6 +298,68 @@ workflow:
     assert well.entered() == ["a", "b", "cleanup"]
     assert badly.entered() == ["a", "cleanup"]
     assert badly.state.execution.status is ExecutionStatus.FAILED
+
+
+SETTING = """
+workload: {limit: 10, seen: {old: 1}}
+workflow:
+- step: a
+  tool: {kind: noop}
+  set: {ctx.risk: "{{ output.data.n * 2 }}", ctx.seen.risk: "{{ risk }}", step.mine: "{{ risk + 1 }}"}
+  next:
+    arcs:
+    - {step: b, when: "{{ mine > limit and seen.risk == risk }}", set: {ctx.from: "high"}}
+    - {step: c, set: {ctx.from: "low"}}
+- {step: b, tool: {kind: noop}}
+- {step: c, tool: {kind: noop}}
+"""
+
+
+def test_set_of_a_step_precedes_its_arcs_and_that_of_the_fired_arc_follows() -> None:
+    high = Run.of(SETTING, lambda step, visit: {"n": 7}).to_the_end()
+    low = Run.of(SETTING, lambda step, visit: {"n": 1}).to_the_end()
+
+    assert high.entered() == ["a", "b"]
+    assert high.state.execution.variables == {"risk": 14, "seen": {"old": 1, "risk": 14}, "from": "high"}
+    assert low.entered() == ["a", "c"]
+    assert low.state.execution.variables["from"] == "low"
+
+
+def test_set_that_cannot_be_rendered_fails_its_step_and_sets_nothing() -> None:
+    run = Run.of(SETTING, lambda step, visit: {"n": None}).to_the_end()
+
+    assert run.state.execution.variables == {}
+    assert run.state.execution.error is not None
+    assert run.state.execution.error["code"] == "template.error"
+
+
+ADMITTING = """
+workload: {open: false}
+workflow:
+- {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}
+- step: b
+  tool: {kind: noop}
+  spec: {policy: {admit: {rules: [{when: "{{ open }}", then: {allow: true}}, {else: {then: {allow: false}}}]}}}
+  next: {arcs: [{step: c}]}
+- {step: c, tool: {kind: noop}}
+"""
+
+
+def test_a_step_that_is_not_admitted_is_skipped_with_what_only_it_led_to() -> None:
+    denied = Run.of(ADMITTING).to_the_end()
+    admitted = Run.of(ADMITTING, open=True).to_the_end()
+
+    assert (denied.entered(), denied.skipped()) == (["a"], ["b", "c"])
+    assert denied.state.execution.status is ExecutionStatus.COMPLETED
+    assert admitted.entered() == ["a", "b", "c"]
+
+
+def test_an_admission_rule_that_cannot_be_evaluated_fails_the_step() -> None:
+    run = Run.of(ADMITTING.replace("{{ open }}", "{{ open + none }}")).to_the_end()
+
+    assert run.entered() == ["a", "b"]
+    assert run.state.execution.error is not None
+    assert (run.state.execution.error["step"], run.state.execution.error["code"]) == ("b", "template.error")
 
 
 def silence(run: Run, step: str) -> None:

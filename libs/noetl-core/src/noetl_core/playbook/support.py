@@ -86,7 +86,16 @@ PLUGIN_KINDS: Final = frozenset(
 )
 """Kinds that need something which not every installation has; a plug-in can provide them."""
 
-RELEASE: Final[frozenset[str]] = frozenset({tool(ToolKind.NOOP), tool(ToolKind.PYTHON)})
+RELEASE: Final[frozenset[str]] = frozenset(
+    {
+        Feature.ADMIT,
+        Feature.PIPELINES,
+        Feature.RULES,
+        Feature.SET,
+        tool(ToolKind.NOOP),
+        tool(ToolKind.PYTHON),
+    }
+)
 """What this release runs. Whoever makes a feature work adds it here, and playbooks that ask for it are accepted."""
 
 EVERYTHING: Final[frozenset[str]] = frozenset({*Feature, *(tool(kind) for kind in ToolKind)})

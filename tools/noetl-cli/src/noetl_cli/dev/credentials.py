@@ -9,6 +9,7 @@ from pathlib import Path
 from noetl_core.errors import Corrupt
 from noetl_servicekit.callers import ANY, Role
 
+from noetl_cli.credential_keys import ensure_keys_file
 from noetl_cli.dev.files import read_or_create_secret, write_atomically
 from noetl_cli.tokens import entry_for, put_tokens
 
@@ -32,19 +33,25 @@ class StackCredentials:
         return self.directory / "service.token"
 
     @property
+    def credential_keys_file(self) -> Path:
+        """What api encrypts stored credentials with."""
+        return self.directory / "credential.keys"
+
+    @property
     def local_token_file(self) -> Path:
         return self.directory / "local.token"
 
     def create(self) -> None:
         """Make what is missing, and have the tokens file know both tokens; what others added to it stays."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ensure_keys_file(self.credential_keys_file)
         service = read_or_create_secret(self.service_token_file)
         local = read_or_create_secret(self.local_token_file)
         put_tokens(
             self.tokens_file,
             entry_for(service, name="services", tenant_id=ANY, organization_id=ANY, role=Role.SERVICE.value),
             entry_for(
-                local, name="local", tenant_id=LOCAL_TENANT, organization_id=LOCAL_ORGANIZATION, role=Role.WRITER.value
+                local, name="local", tenant_id=LOCAL_TENANT, organization_id=LOCAL_ORGANIZATION, role=Role.ADMIN.value
             ),
         )
 
