@@ -38,6 +38,7 @@ from noetl_core.executions.events import (
 from noetl_core.ids import command_id
 from noetl_core.numbering import number
 from noetl_core.payloads import refer_to
+from noetl_core.ports.event_log import EventLog
 from noetl_core.recorded import Recorded, record
 from noetl_core.timestamps import format_time
 
@@ -63,6 +64,8 @@ class History:
         self.execution_id = execution_id
         self.now = started_at
         self.stored: list[StoredEvent] = []
+        self.transactions: list[tuple[Draft, ...]] = []
+        """What was added at once, to be appended to a real log in the same way."""
         self._tenant_id = tenant_id
         self._organization_id = organization_id
         self._start = StreamStart(parent_execution_id=parent_execution_id)
@@ -76,17 +79,7 @@ class History:
             one if isinstance(one, Draft) else self._draft(one, place)
             for place, one in enumerate(contents, start=len(self.stored) + 1)
         )
-        request = AppendRequest(
-            tenant_id=self._tenant_id,
-            organization_id=self._organization_id,
-            streams=(
-                StreamAppend(
-                    execution_id=self.execution_id,
-                    drafts=drafts,
-                    start=self._start if self._head is None else None,
-                ),
-            ),
-        )
+        request = self.request(drafts, starts=self._head is None)
         self.now += timedelta(seconds=1)
         ids = iter(range(self.execution_id * 1000 + len(self.stored), 2**80))
         prepared = prepare(
@@ -105,7 +98,21 @@ class History:
         moved = [*verdict.heads, *(head for head, _ in verdict.created)]
         self._head = replace(moved[0], version=len(self.stored) + len(verdict.events))
         self.stored.extend(placed.stored for placed in verdict.events)
+        self.transactions.append(drafts)
         return self
+
+    def request(self, drafts: tuple[Draft, ...], *, starts: bool) -> AppendRequest:
+        """What asks a log to append some drafts of this history; the first ones start its stream."""
+        stream = StreamAppend(execution_id=self.execution_id, drafts=drafts, start=self._start if starts else None)
+        return AppendRequest(tenant_id=self._tenant_id, organization_id=self._organization_id, streams=(stream,))
+
+    async def append_to(self, log: EventLog) -> list[StoredEvent]:
+        """Append the history to a log, transaction by transaction; the log numbers it anew."""
+        stored: list[StoredEvent] = []
+        for place, drafts in enumerate(self.transactions):
+            appended = await log.append(self.request(drafts, starts=place == 0))
+            stored.extend(one.event for one in appended)
+        return stored
 
     @property
     def recorded(self) -> list[Recorded]:

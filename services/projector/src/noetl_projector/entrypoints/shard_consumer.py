@@ -25,6 +25,7 @@ logger = get_logger()
 
 WAIT_SECONDS: Final = 5.0
 AWAY_SECONDS: Final = 0.25
+"""How soon to try again, and how long to wait for the first message: that nothing comes is an answer too."""
 REDELIVERY_SECONDS: Final = 1.0
 
 
@@ -63,7 +64,9 @@ class ShardConsumer:
         while True:
             beat()
             try:
-                deliveries = await self._consumer.fetch(batch=self._batch_size, wait_seconds=WAIT_SECONDS)
+                deliveries = await self._consumer.fetch(
+                    batch=self._batch_size, wait_seconds=AWAY_SECONDS if self.bus_is_away else WAIT_SECONDS
+                )
             except Unavailable as exc:
                 self._bus_went_away(exc)
                 await asyncio.sleep(AWAY_SECONDS)

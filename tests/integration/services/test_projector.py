@@ -1,0 +1,540 @@
+"""Real projector processes between a real PostgreSQL, a real NATS and a real api; the bus does its worst."""
+
+import asyncio
+import json
+import random
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from nats.js.errors import NotFoundError
+from noetl_adapters.nats.connection import NatsConnection
+from noetl_adapters.nats.publisher import NatsPublisher
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import EventLogClient, ProjectionClient
+from noetl_contracts.messages import event_headers
+from noetl_contracts.subjects import EVENTS_STREAM, event_subject
+from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.errors import NotFound
+from noetl_core.execution_view import changed_commands, execution_view, silent_after
+from noetl_core.fold import State, empty, fold_all
+from noetl_core.ids import Snowflake
+from noetl_core.ports.bus import Message, PublishFailed
+from noetl_core.ports.event_log import Scope
+from noetl_core.recorded import record
+from noetl_core.sharding import shard_of
+from noetl_servicekit.tokens import token_sha256
+from noetl_testkit.backends import (
+    NatsBackend,
+    PostgresBackend,
+    TemplateDatabase,
+    embedded_nats,
+    fresh_database,
+)
+from noetl_testkit.histories import (
+    TRACE,
+    History,
+    choices,
+    claimed,
+    drawn_history,
+    initialized,
+    issued,
+    shuffled_delivery,
+    started,
+    two_steps,
+)
+from noetl_testkit.service_process import ServiceProcess
+from noetl_testkit.until import until
+
+SCOPE = Scope(tenant_id="default", organization_id="default")
+SHORT_LEASES = {"NOETL_SHARD_LEASE_SEC": "1.5", "NOETL_SHARD_HEARTBEAT_SEC": "0.3"}
+_ids = Snowflake(7)
+
+
+def new_id() -> int:
+    return _ids.next(int(time.time() * 1000))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("projector")
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres_server: PostgresBackend, installed_template: TemplateDatabase) -> Iterator[str]:
+    with fresh_database(postgres_server, installed_template) as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="module")
+def api(dsn: str, directory: Path) -> Iterator[ServiceProcess]:
+    tokens = {
+        "tokens": [
+            {
+                "name": "service",
+                "token_sha256": token_sha256("service"),
+                "tenant_id": "*",
+                "organization_id": "*",
+                "role": "service",
+            }
+        ]
+    }
+    (directory / "tokens.json").write_text(json.dumps(tokens))
+    env = {
+        "NOETL_POSTGRES_DSN": f"{dsn}?role=noetl_api",
+        "NOETL_PAYLOAD_URL": (directory / "payloads").as_uri(),
+        "NOETL_PROJECTOR_ADDRESS": "127.0.0.1:1",
+        "NOETL_TOKEN": "service",
+        "NOETL_TOKENS_FILE": str(directory / "tokens.json"),
+    }
+    with ServiceProcess("noetl_api", env, directory=directory, name="api") as process:
+        yield process
+
+
+class Scene:
+    """A log that is appended to, a bus that the test publishes to as badly as it likes, and projectors."""
+
+    def __init__(self, *, dsn: str, directory: Path, api_port: int, nats_url: str) -> None:
+        self.dsn = dsn
+        self._directory = directory
+        self._api_address = f"127.0.0.1:{api_port}"
+        self._nats_url = nats_url
+        self._run = uuid4().hex[:8]
+        self._processes: list[ServiceProcess] = []
+        self.log: EventLogClient
+        self.publisher: NatsPublisher
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator["Scene"]:
+        async with (
+            open_channel(self._api_address, token="service") as channel,
+            NatsConnection(self._nats_url, name="test") as bus,
+        ):
+            self.log = EventLogClient(channel)
+            self.publisher = NatsPublisher(bus)
+            self._bus = bus
+            await bus.wait_connected(timeout_seconds=10)
+            try:
+                yield self
+            finally:
+                for process in self._processes:
+                    process.kill()
+
+    async def listens(self, process: ServiceProcess) -> bool:
+        """Whether a projector owns everything, and hears of it."""
+        if owned(process) < 64 or summary(process)["bus_is_away"]:
+            return False
+        manager = self._bus.session().client.jsm()
+        try:
+            consumer = await manager.consumer_info(EVENTS_STREAM, f"projector-{process.name}")
+        except NotFoundError:
+            return False
+        return len(consumer.config.filter_subjects or ()) == 64
+
+    def projector(self, name: str = "a", **settings: str) -> ServiceProcess:
+        env = {
+            "NOETL_POSTGRES_DSN": f"{self.dsn}?role=noetl_projector",
+            "NOETL_API_ADDRESS": self._api_address,
+            "NOETL_NATS_URL": self._nats_url,
+            "NOETL_TOKEN": "service",
+            "NOETL_TOKENS_FILE": str(self._directory / "tokens.json"),
+            "NOETL_HEAD_POLL_SECONDS": "0.5",
+            **SHORT_LEASES,
+            **settings,
+        }
+        process = ServiceProcess("noetl_projector", env, directory=self._directory, name=f"p-{self._run}-{name}")
+        self._processes.append(process)
+        return process
+
+    async def append(self, *histories: History) -> list[tuple[int, StoredEvent]]:
+        """Append histories, each transaction by transaction, all at once."""
+        stored = await asyncio.gather(*(history.append_to(self.log) for history in histories))
+        return [
+            (history.execution_id, event) for history, events in zip(histories, stored, strict=True) for event in events
+        ]
+
+    async def publish(self, events: Sequence[tuple[int, StoredEvent]]) -> None:
+        """As the publisher would, but without message ids that would save the projector from doubles."""
+        await self.publisher.publish_batch(
+            [
+                Message(
+                    subject=subject_of(execution_id),
+                    message_id=uuid4().hex,
+                    body=event.body,
+                    headers=event_headers(event, TRACE),
+                )
+                for execution_id, event in events
+            ]
+        )
+
+    async def expected(self, execution_id: int) -> State:
+        """What a straight fold of the log gives."""
+        page = await self.log.read(None, execution_id, limit=1000)
+        assert len(page.events) == page.head_version
+        return fold_all(empty(execution_id), [record(event) for event in page.events])
+
+    async def versions(self, *execution_ids: int) -> dict[int, int]:
+        rows = await self.fetch(
+            "SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = ANY($1)", execution_ids
+        )
+        return {row[0]: row[1] for row in rows}
+
+    async def settled(self, *histories: History, seconds: float = 60.0) -> None:
+        """Wait until every row has reached the end of its history."""
+        wanted = {history.execution_id: len(history.stored) for history in histories}
+
+        async def reached() -> bool:
+            return await self.versions(*wanted) == wanted
+
+        await until(reached, seconds=seconds)
+
+    async def assert_rows(self, *histories: History) -> None:
+        """Every row is the row of a straight fold: the execution's, and each command's."""
+        for history in histories:
+            state = await self.expected(history.execution_id)
+            view = execution_view(state)
+            (row,) = await self.fetch("SELECT * FROM noetl.execution WHERE execution_id = $1", history.execution_id)
+            assert (row["status"], row["stream_version"]) == (view.status, view.stream_version)
+            assert (row["last_event_type"], row["last_node_name"] or "") == (view.last_event_type, view.last_node_name)
+            assert (row["start_time"], row["end_time"]) == (view.start_time, view.end_time)
+            assert json.loads(row["state"]) == view.state
+            assert row["shard"] == shard_of(history.execution_id, 64)
+            assert row["last_projected_event_id"] == state.last_event_id
+            commands = await self.fetch("SELECT * FROM noetl.command WHERE execution_id = $1", history.execution_id)
+            shown = {
+                row["command_id"]: (row["status"], row["lease_until"], row["aggregate_version"], row["stream_version"])
+                for row in commands
+            }
+            assert shown == {
+                command.command_id: (
+                    command.status.value,
+                    silent_after(state, command),
+                    command.aggregate_version,
+                    command.stream_version,
+                )
+                for command in changed_commands(empty(history.execution_id), state)
+            }
+
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        connection = await asyncpg.connect(self.dsn, server_settings={"timezone": "UTC"})
+        try:
+            rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
+        finally:
+            await connection.close()
+        return rows
+
+
+def subject_of(execution_id: int) -> str:
+    return event_subject(
+        tenant_id="default",
+        organization_id="default",
+        execution_id=execution_id,
+        shard=shard_of(execution_id, 64),
+    )
+
+
+@pytest.fixture
+async def scene(dsn: str, directory: Path, api: ServiceProcess, nats_server: NatsBackend) -> AsyncIterator[Scene]:
+    scene = Scene(dsn=dsn, directory=directory, api_port=api.port("grpc"), nats_url=nats_server.url)
+    async with scene.opened():
+        yield scene
+
+
+def get(process: ServiceProcess, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{process.port('ops')}{path}") as answer:
+        return str(answer.read().decode())
+
+
+def summary(process: ServiceProcess) -> dict[str, Any]:
+    return dict(json.loads(get(process, "/summary")))
+
+
+def metric(process: ServiceProcess, name: str) -> float:
+    lines = [line for line in get(process, "/metrics").splitlines() if line.startswith(f"{name} ")]
+    return float(lines[0].split()[1]) if lines else 0.0
+
+
+async def until_owned(*expected: tuple[ServiceProcess, int]) -> None:
+    """Wait until each projector owns as many shards as it should."""
+    await until(lambda: all(owned(process) == number for process, number in expected), seconds=60)
+
+
+def owned(process: ServiceProcess) -> int:
+    return len(summary(process)["shards"])
+
+
+@asynccontextmanager
+async def queries(process: ServiceProcess) -> AsyncIterator[ProjectionClient]:
+    async with open_channel(f"127.0.0.1:{process.port('grpc')}", token="service") as channel:
+        yield ProjectionClient(channel)
+
+
+def random_histories(choose: random.Random, number: int) -> list[History]:
+    return [drawn_history(choose, execution_id=new_id(), moves=choose.randint(0, 12)) for _ in range(number)]
+
+
+async def test_published_events_become_the_rows_of_a_straight_fold(scene: Scene) -> None:
+    histories = [two_steps(History(new_id())) for _ in range(20)]
+    with scene.projector(NOETL_HEAD_POLL_SECONDS="60") as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        events = await scene.append(*histories)
+        await scene.publish(events)
+        await scene.settled(*histories)
+
+        assert metric(projector, "noetl_projector_events_projected_total") == 20 * 18
+        assert metric(projector, "noetl_projector_events_recovered_total") == 0
+    await scene.assert_rows(*histories)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_the_bus_loses_doubles_and_reorders_the_rows_are_right(scene: Scene, seed: int) -> None:
+    choose = choices(seed)
+    histories = random_histories(choose, 12)
+    with scene.projector() as projector:
+        await until_owned((projector, 64))
+        events = await scene.append(*histories)
+        await scene.publish([] if seed == 3 else badly(choose, events))
+        await scene.settled(*histories)
+    await scene.assert_rows(*histories)
+
+
+def badly(choose: random.Random, events: Sequence[tuple[int, StoredEvent]]) -> list[tuple[int, StoredEvent]]:
+    owner = {event: execution_id for execution_id, event in events}
+    return [(owner[event], event) for event in shuffled_delivery(choose, list(owner))]
+
+
+async def test_the_last_event_of_an_execution_is_found_although_nobody_delivered_it(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector() as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        events = await scene.append(history)
+        await scene.publish(events[:-1])
+        await scene.settled(history)
+
+        assert metric(projector, "noetl_projector_events_recovered_total") >= 1
+    await scene.assert_rows(history)
+
+
+async def test_a_projector_that_is_killed_again_and_again_loses_and_doubles_nothing(scene: Scene) -> None:
+    """Killed whenever it has written something, so that some batch was written and not acknowledged."""
+    choose = choices(5)
+    histories = random_histories(choose, 60)
+    events = await scene.append(*histories)
+    projector = scene.projector()
+    wanted = sum(len(history.stored) for history in histories)
+    publishing = asyncio.create_task(publish_slowly(scene, badly(choose, events)))
+    for _ in range(4):
+        before = sum((await scene.versions(*(history.execution_id for history in histories))).values())
+        projector.start()
+
+        async def has_moved(before: int = before) -> bool:
+            now = sum((await scene.versions(*(history.execution_id for history in histories))).values())
+            return before < now or now == wanted
+
+        await until(has_moved, seconds=60)
+        projector.kill()
+    await publishing
+    projector.start()
+    await scene.settled(*histories)
+    await scene.assert_rows(*histories)
+
+
+async def publish_slowly(scene: Scene, events: Sequence[tuple[int, StoredEvent]]) -> None:
+    for start in range(0, len(events), 20):
+        await until_published(scene, events[start : start + 20])
+        await asyncio.sleep(0.05)
+
+
+async def test_a_message_that_comes_again_after_its_row_was_written_changes_nothing(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector(NOETL_HEAD_POLL_SECONDS="60") as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        events = await scene.append(history)
+        await scene.publish(events)
+        await scene.settled(history)
+        (before,) = await scene.fetch("SELECT xmin FROM noetl.execution WHERE execution_id = $1", history.execution_id)
+
+        await scene.publish(events)
+        await until(lambda: metric(projector, "noetl_projector_events_stale_total") == 18)
+
+        (after,) = await scene.fetch("SELECT xmin FROM noetl.execution WHERE execution_id = $1", history.execution_id)
+        assert before == after, "the row was not even touched"
+        assert metric(projector, "noetl_projector_acknowledged_notifications_total") == 36
+
+
+async def test_messages_that_are_no_events_are_put_aside_and_nobody_waits_for_them(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector(NOETL_HEAD_POLL_SECONDS="60") as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        events = await scene.append(history)
+        forged = replace(events[0][1], body=events[0][1].body.replace(b"default", b"another"))
+        await scene.publish([(history.execution_id, forged), *events])
+        await scene.settled(history)
+
+        assert metric(projector, "noetl_projector_decode_errors_total") == 1
+        assert metric(projector, "noetl_projector_terminated_notifications_total") == 1
+    await scene.assert_rows(history)
+
+
+async def test_an_execution_that_cannot_be_folded_is_set_aside_for_everybody_to_see(scene: Scene) -> None:
+    broken = History(new_id()).add(initialized())
+    broken.add(Draft(event_type="step.enter", idempotency_key="broken", node_name="load"))
+    neighbour = two_steps(History(new_id()))
+    with scene.projector(NOETL_HEAD_POLL_SECONDS="0.2") as projector:
+        await until_owned((projector, 64))
+        await scene.append(broken, neighbour)
+        await scene.settled(neighbour)
+        await until(lambda: str(broken.execution_id) in get(projector, "/summary"))
+        await until(lambda: metric(projector, "noetl_projector_quarantined_executions") == 1)
+
+        (shown,) = summary(projector)["quarantined"]
+        assert shown["execution_id"] == str(broken.execution_id)
+        assert "lacks 'activation'" in shown["reason"]
+        assert "ready" in get(projector, "/health/ready")
+    assert await scene.versions(broken.execution_id) == {broken.execution_id: 1}
+
+
+async def test_two_projectors_share_the_shards_and_one_takes_over_when_the_other_is_killed(scene: Scene) -> None:
+    histories = random_histories(choices(9), 30)
+    with scene.projector("a") as one, scene.projector("b") as other:
+        await until_owned((one, 32), (other, 32))
+        events = await scene.append(*histories[:15])
+        await scene.publish(events)
+        await scene.settled(*histories[:15])
+
+        other.kill()
+        events = await scene.append(*histories[15:])
+        await scene.publish(badly(choices(10), events))
+        await until_owned((one, 64))
+        await scene.settled(*histories[15:])
+    await scene.assert_rows(*histories)
+
+
+async def test_a_frozen_projector_that_wakes_up_deposed_harms_nothing(scene: Scene) -> None:
+    histories = random_histories(choices(11), 20)
+    with scene.projector("a") as sleeper, scene.projector("b") as other:
+        await until_owned((sleeper, 32), (other, 32))
+        sleeper.freeze()
+        await until_owned((other, 64))
+        await scene.publish(badly(choices(12), await scene.append(*histories)))
+        await scene.settled(*histories)
+
+        sleeper.thaw()
+        await until_owned((sleeper, 32), (other, 32))
+        await scene.assert_rows(*histories)
+
+
+async def test_a_projector_that_starts_late_catches_up_from_the_heads(scene: Scene) -> None:
+    histories = random_histories(choices(13), 40)
+    await scene.append(*histories)
+    with scene.projector() as projector:
+        await scene.settled(*histories)
+        await until_owned((projector, 64))
+    await scene.assert_rows(*histories)
+    rows = await scene.fetch("SELECT count(*) FROM noetl.projection_checkpoint WHERE caught_up_to IS NOT NULL")
+    assert rows[0][0] == 64
+
+
+async def test_a_row_that_somebody_removed_is_made_again_when_its_execution_moves(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector() as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        half = await scene.log.append(history.request(history.transactions[0], starts=True))
+        await scene.publish([(history.execution_id, one.event) for one in half])
+        await until(lambda: scene.versions(history.execution_id))
+        await scene.fetch("DELETE FROM noetl.execution WHERE execution_id = $1", history.execution_id)
+
+        for drafts in history.transactions[1:]:
+            appended = await scene.log.append(history.request(drafts, starts=False))
+            await scene.publish([(history.execution_id, one.event) for one in appended])
+        await scene.settled(history)
+    await scene.assert_rows(history)
+
+
+async def test_while_the_bus_is_away_rows_follow_the_log_and_afterwards_the_bus_again(
+    dsn: str, directory: Path, api: ServiceProcess
+) -> None:
+    with embedded_nats() as nats:
+        scene = Scene(dsn=dsn, directory=directory, api_port=api.port("grpc"), nats_url=nats.url)
+        async with scene.opened():
+            first, second, third = ([two_steps(History(new_id())) for _ in range(5)] for _ in range(3))
+            with scene.projector(NOETL_HEAD_POLL_SECONDS="60") as projector:
+                await until(lambda: scene.listens(projector), seconds=60)
+                await scene.publish(await scene.append(*first))
+                await scene.settled(*first)
+
+                await asyncio.to_thread(nats.stop)
+                await until(lambda: summary(projector)["bus_is_away"])
+                await scene.append(*second)
+                await scene.settled(*second)
+                assert "ready" in get(projector, "/health/ready")
+
+                await asyncio.to_thread(nats.start)
+                await until(lambda: not summary(projector)["bus_is_away"], seconds=30)
+                recovered = metric(projector, "noetl_projector_events_recovered_total")
+                events = await scene.append(*third)
+                await until_published(scene, events)
+                await scene.settled(*third)
+                assert metric(projector, "noetl_projector_events_recovered_total") == recovered
+            await scene.assert_rows(*first, *second, *third)
+
+
+async def until_published(scene: Scene, events: Sequence[tuple[int, StoredEvent]]) -> None:
+    async def try_it() -> bool:
+        try:
+            await scene.publish(events)
+        except PublishFailed:
+            return False
+        return True
+
+    await until(try_it)
+
+
+async def test_who_asks_for_a_version_gets_it_as_soon_as_it_is_written(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector() as projector:
+        await until(lambda: scene.listens(projector), seconds=60)
+        async with queries(projector) as client:
+            with pytest.raises(NotFound):
+                await client.get_execution(SCOPE, history.execution_id)
+            asking = asyncio.create_task(
+                client.get_execution(SCOPE, history.execution_id, min_version=18, wait_seconds=20)
+            )
+            await scene.publish(await scene.append(history))
+
+            view = await asking
+
+            assert view == execution_view(await scene.expected(history.execution_id))
+            listed = await client.list_executions(SCOPE, page_size=1000)
+            assert replace(view, state={}) in listed.executions
+            assert [one.execution_id for one in listed.executions] == sorted(
+                (one.execution_id for one in listed.executions), reverse=True
+            )
+
+
+async def test_a_claimed_command_shows_up_as_silent_when_its_lease_is_over_by_the_database_s_clock(
+    scene: Scene,
+) -> None:
+    history = History(new_id()).add(initialized())
+    soon, later = issued(history, "soon"), issued(history, "later")
+    history.add(soon, claimed(soon, lease_seconds=0.5), started(soon))
+    history.add(later, claimed(later, lease_seconds=3600), started(later))
+    with scene.projector() as projector:
+        await until_owned((projector, 64))
+        await scene.publish(await scene.append(history))
+        await scene.settled(history)
+        async with queries(projector) as client:
+
+            async def found() -> list[str]:
+                silent = await client.silent_commands(limit=1000)
+                return [one.step for one in silent if one.execution_id == history.execution_id]
+
+            await until(found)
+            assert await found() == ["soon"]
