@@ -1,20 +1,23 @@
 import base64
+from collections.abc import Set
 
 import pytest
 from noetl_core.errors import PlaybookInvalid, Problem
 from noetl_core.playbook.model import Arc, ArcMode, FailureMode, Playbook, Tool, ToolKind
+from noetl_core.playbook.support import EVERYTHING, tool
 from noetl_core.playbook.validate import parse_playbook
 
+BARE = frozenset({tool(ToolKind.NOOP), tool(ToolKind.PYTHON)})
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: test}\n"
 
 
 def accepted(document: str) -> tuple[Playbook, tuple[Problem, ...]]:
-    return parse_playbook(HEAD + document)
+    return parse_playbook(HEAD + document, supported=EVERYTHING)
 
 
-def problems(document: str, head: str = HEAD) -> list[Problem]:
+def problems(document: str, head: str = HEAD, *, supported: Set[str] = EVERYTHING) -> list[Problem]:
     with pytest.raises(PlaybookInvalid) as refused:
-        parse_playbook(head + document)
+        parse_playbook(head + document, supported=supported)
     return list(refused.value.problems)
 
 
@@ -250,7 +253,7 @@ workflow:
     ],
 )
 def test_what_this_version_cannot_run_is_refused_by_name(document: str, feature: str, path: str) -> None:
-    (problem,) = problems(document)
+    (problem,) = problems(document, supported=BARE)
 
     assert problem.code == "playbook.unsupported"
     assert feature in problem.message

@@ -56,10 +56,20 @@ class Fields:
                 if _is_valid(key, child, described, (*path, key), findings):
                     values[key] = child
         fields = cls(values, path, findings, section, frozenset(written))
-        for key, described in section.keys.items():
-            if described.required and key not in written:
-                fields.missing(key)
+        fields._check_presence()
         return fields
+
+    def _check_presence(self) -> None:
+        section = self.section
+        for key, described in section.keys.items():
+            if described.required and key not in self.written:
+                self.missing(key)
+        if section.at_least_one and not self.written.intersection(section.at_least_one):
+            self.missing(section.at_least_one[0])
+        if section.exactly_one and len(self.written.intersection(section.exactly_one)) != 1:
+            words = " or ".join(map(repr, section.exactly_one))
+            only = "exactly one of " if len(section.exactly_one) > 1 else ""
+            self.findings.error(section.exactly_one_code, f"{section.title} needs {only}{words}", self.path)
 
     def has(self, key: str) -> bool:
         return key in self.values

@@ -44,6 +44,7 @@ KEYCHAIN_ENTRY = Section(
     name="keychain_entry",
     title="a keychain entry",
     keys=_COMMON,
+    renamed={"type": "kind"},
     other=rendered(Anything(), ""),
     variants={
         kind: Section(name=f"keychain_{kind}", title=f"a {kind} entry of the keychain", keys={**_COMMON, **keys})

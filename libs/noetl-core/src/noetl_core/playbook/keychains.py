@@ -28,8 +28,9 @@ def read_keychain(root: Fields) -> dict[str, KeychainEntry]:
 
 
 def _read_entry(value: JsonValue, path: Path, findings: Findings) -> KeychainEntry | None:
-    if isinstance(value, dict) and "type" in value and "kind" not in value:
-        value = {"kind" if key == "type" else key: child for key, child in value.items()}
+    if isinstance(value, dict):
+        renamed = {older: today for older, today in KEYCHAIN_ENTRY.renamed.items() if today not in value}
+        value = {renamed.get(key, key): child for key, child in value.items()}
     kind = value.get("kind") if isinstance(value, dict) else None
     section = KEYCHAIN_ENTRY.variants.get(kind, KEYCHAIN_ENTRY) if isinstance(kind, str) else KEYCHAIN_ENTRY
     fields = Fields.read(value, path, findings, section)

@@ -182,8 +182,24 @@ AGENT = {
 }
 
 
+_AT_LEAST_ONE = {
+    ToolKind.HTTP: ("url", "endpoint"),
+    ToolKind.PYTHON: ("code", "code_b64", "script"),
+    ToolKind.CONTAINER: ("image",),
+    ToolKind.SCRIPT: ("image", "script"),
+}
+_EXACTLY_ONE = {ToolKind.SPARK: ("sql", "code")}
+
+
 def _kind(kind: ToolKind, keys: Mapping[str, Key]) -> Section:
-    return Section(name=f"tool_{kind}", title=f"a {kind} tool", keys={**COMMON_KEYS, **keys}, ignored=_IGNORED)
+    return Section(
+        name=f"tool_{kind}",
+        title=f"a {kind} tool",
+        keys={**COMMON_KEYS, **keys},
+        ignored=_IGNORED,
+        at_least_one=_AT_LEAST_ONE.get(kind, ()),
+        exactly_one=_EXACTLY_ONE.get(kind, ()),
+    )
 
 
 KINDS: Mapping[str, Section] = {

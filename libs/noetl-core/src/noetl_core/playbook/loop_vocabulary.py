@@ -77,6 +77,8 @@ LOOP_SPEC = Section(
 LOOP = Section(
     name="loop",
     title="a loop",
+    exactly_one=("in", "cursor"),
+    exactly_one_code="loop_source",
     keys={
         "in": IN,
         "cursor": Key(shape=Below(CURSOR), says="rows that slots claim from a table until there are none"),

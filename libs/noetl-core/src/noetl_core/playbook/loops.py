@@ -34,7 +34,7 @@ _FEATURES = {
 
 def read_loop(loop: Fields, step_spec: Fields | None) -> Loop | None:
     """The loop of a step; part of it may stand in the step's spec in older playbooks."""
-    has_source = _check_source(loop)
+    has_source = _has_source(loop)
     spec = loop.below("spec")
     cursor = loop.below("cursor")
     mode = _mode(loop, spec, step_spec)
@@ -63,7 +63,7 @@ def read_loop(loop: Fields, step_spec: Fields | None) -> Loop | None:
 
 def read_task_loop(loop: Fields) -> TaskLoop | None:
     """The loop of a task."""
-    if not _check_source(loop):
+    if not _has_source(loop):
         return None
     spec = loop.below("spec")
     mode = LoopMode((None if spec is None else spec.text("mode")) or LoopMode.SEQUENTIAL)
@@ -123,20 +123,12 @@ def _check_lease(frame: Fields, *, lease: Amount, heartbeat: Amount) -> None:
     frame.invalid(key, f"leaves no time: a heartbeat every {heartbeat:g} s in a lease of {lease:g} s")
 
 
-def _check_source(loop: Fields) -> bool:
-    has_in, has_cursor = "in" in loop.written, "cursor" in loop.written
-    if has_in == has_cursor:
-        which = (
-            "both 'in' and 'cursor'" if has_in else "'in'" if "cursor" not in loop.section.keys else "'in' or 'cursor'"
-        )
-        message = f"{loop.section.title} cannot have {which}" if has_in else f"{loop.section.title} needs {which}"
-        loop.findings.error("loop_source", message, loop.path)
-        return False
+def _has_source(loop: Fields) -> bool:
     items = loop.values.get("in")
     if isinstance(items, bool | int | float):
         loop.invalid("in", f"must be a list, a map, text or a template, not {type_name(items)}")
         return False
-    return True
+    return len(loop.written.intersection(loop.section.exactly_one)) == 1
 
 
 def _mode(loop: Fields, spec: Fields | None, step_spec: Fields | None) -> LoopMode:

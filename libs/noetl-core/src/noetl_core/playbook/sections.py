@@ -51,6 +51,13 @@ class Section:
     """What may stand under keys that are not listed; without it they are not known."""
     missing_code: str = "missing_field"
     """The problem that it is if a required key is missing."""
+    at_least_one: tuple[str, ...] = ()
+    """Keys of which one must be there; the first is the one that is asked for."""
+    exactly_one: tuple[str, ...] = ()
+    """Keys of which one must be there, and no other."""
+    exactly_one_code: str = "tool_config"
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Older words for keys, which are read as today's where those are missing."""
     variants: Mapping[str, Section] = field(default_factory=dict)
     """What else there is by the value of `kind`; a variant lists all of its keys."""
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from noetl_core.canonical import JsonValue
+from noetl_core.playbook.control import references_after, references_before
 from noetl_core.playbook.model import Playbook
-from noetl_core.playbook.references import Reference, condition_paths
+from noetl_core.playbook.references import Reference
 from noetl_core.playbook.views import ENVELOPE_KEYS, Key, NotInView, View, look_into
 
 MAX_SELECTED_CHARACTERS = 1024
@@ -19,7 +20,7 @@ _HOPS = frozenset({"data", "result"})
 
 
 def control_paths(playbook: Playbook, step: str) -> frozenset[ResultPath]:
-    """Which parts of a step's result the conditions of the playbook may read."""
+    """Which parts of a step's result the control expressions of the playbook may read."""
     return _paths_by_step(playbook)[step]
 
 
@@ -119,23 +120,30 @@ class _Branch(View):
 @lru_cache(maxsize=256)
 def _paths_by_step(playbook: Playbook) -> Mapping[str, frozenset[ResultPath]]:
     found: dict[str, set[ResultPath]] = {name: set() for name in playbook.steps}
+    causes = _leading_to(playbook)
     for name, step in playbook.steps.items():
-        for arc in step.next.arcs:
-            for path in condition_paths(arc.when):
-                found[name].update(_paths_in_own_arc(path))
-    for path in _all_references(playbook):
-        for step_name, below in _named_step(path, found):
-            found[step_name].update(_below_step(below))
+        after, before = references_after(step), references_before(step)
+        for path in after:
+            found[name].update(_paths_after(path))
+        for path in after | before:
+            for step_name, below in _named_step(path, found):
+                found[step_name].update(_below_step(below))
+        for path in before:
+            if path[0] == "result":  # of whichever step led here
+                for cause in causes[name]:
+                    found[cause].add(path[1:])
     return {name: frozenset(paths) for name, paths in found.items()}
 
 
-def _all_references(playbook: Playbook) -> frozenset[Reference]:
-    return frozenset(
-        path for step in playbook.steps.values() for arc in step.next.arcs for path in condition_paths(arc.when)
-    )
+def _leading_to(playbook: Playbook) -> Mapping[str, set[str]]:
+    causes: dict[str, set[str]] = {name: set() for name in playbook.steps}
+    for name, step in playbook.steps.items():
+        for arc in step.next.arcs:
+            causes[arc.step].add(name)
+    return causes
 
 
-def _paths_in_own_arc(path: Reference) -> Iterator[ResultPath]:
+def _paths_after(path: Reference) -> Iterator[ResultPath]:
     match path:
         case ("output",) | ("event",) | ("event", "payload"):
             yield ()

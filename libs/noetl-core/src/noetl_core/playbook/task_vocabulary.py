@@ -205,6 +205,8 @@ ITERATOR = Key(shape=Name(is_identifier=True), says="the name of the item (item)
 TASK_LOOP = Section(
     name="task_loop",
     title="a task's loop",
+    exactly_one=("in",),
+    exactly_one_code="loop_source",
     keys={"in": IN, "iterator": ITERATOR, "spec": Key(shape=Below(TASK_LOOP_SPEC))},
 )
 

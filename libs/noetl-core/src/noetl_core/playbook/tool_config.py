@@ -25,7 +25,7 @@ def read_config(
     """The keys of the kind with their values as they are written; of a plug-in's kind, all that are not common."""
     if kind not in KINDS:
         return {key: value for key, value in fields.values.items() if key not in COMMON_KEYS}
-    config = {key: _cleaned(fields, key) for key in own_keys - _NOT_CONFIG if fields.has(key)}
+    config = {key: _cleaned(fields, key) for key in fields.values if key in own_keys and key not in _NOT_CONFIG}
     if names_task and fields.has("name"):
         config["task"] = fields.text("name")
     finish = _KINDS.get(ToolKind(kind))
@@ -53,8 +53,6 @@ def _cleaned(fields: Fields, key: str) -> JsonValue:
 
 def _python(fields: Fields, config: dict[str, JsonValue]) -> None:
     config.pop("libs", None)
-    if not {"code", "code_b64", "script"} & fields.written:
-        fields.missing("code")
     if "code_b64" in config:
         code = _decoded(fields, str(config["code_b64"]))
         if code is not None:
@@ -102,14 +100,6 @@ def _http(fields: Fields, config: dict[str, JsonValue]) -> None:
     endpoint = config.pop("endpoint", None)
     if "url" not in config and endpoint is not None:
         config["url"] = endpoint
-    if not {"url", "endpoint"} & fields.written:
-        fields.missing("url")
-
-
-def _spark(fields: Fields, config: dict[str, JsonValue]) -> None:
-    if len({"sql", "code"} & fields.written) != 1:
-        message = "a spark tool needs exactly one of 'sql' and 'code'"
-        fields.findings.error("tool_config", message, fields.path)
 
 
 def _workbook(fields: Fields, config: dict[str, JsonValue]) -> None:
@@ -127,11 +117,6 @@ def _nats(fields: Fields, config: dict[str, JsonValue]) -> None:
         fields.invalid("operation", f"must be one of {words}, not {operation!r}", suggestion=suggestion)
 
 
-def _container(fields: Fields, config: dict[str, JsonValue]) -> None:
-    if "image" not in fields.written:
-        fields.missing("image")
-
-
 def _artifact(fields: Fields, config: dict[str, JsonValue]) -> None:
     # An input may also come from the step, which is not known here; what cannot be found fails when it runs.
     config.setdefault("action", "get")
@@ -140,9 +125,7 @@ def _artifact(fields: Fields, config: dict[str, JsonValue]) -> None:
 _KINDS: Mapping[ToolKind, Callable[[Fields, dict[str, JsonValue]], None]] = {
     ToolKind.PYTHON: _python,
     ToolKind.HTTP: _http,
-    ToolKind.SPARK: _spark,
     ToolKind.WORKBOOK: _workbook,
     ToolKind.NATS: _nats,
-    ToolKind.CONTAINER: _container,
     ToolKind.ARTIFACT: _artifact,
 }
