@@ -89,7 +89,7 @@ def embedded_postgres(
     *, durable: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[EmbeddedPostgres]:
     """A server of one's own, to be stopped, killed and restarted at will."""
-    with _temporary_directory() as directory:
+    with temporary_directory() as directory:
         cluster = PostgresCluster(
             directory=directory / "postgres",
             port=free_port(),
@@ -103,7 +103,7 @@ def embedded_postgres(
 @contextmanager
 def embedded_nats(*, sync_always: bool = False) -> Iterator[EmbeddedNats]:
     """A server of one's own, to be stopped, killed and restarted at will."""
-    with _temporary_directory() as directory:
+    with temporary_directory() as directory:
         node = NatsNode(
             directory=directory / "nats",
             port=free_port(),
@@ -157,7 +157,7 @@ def _database_name(kind: str) -> str:
 
 
 @contextmanager
-def _temporary_directory() -> Iterator[Path]:
+def temporary_directory() -> Iterator[Path]:
     """A directory that is removed at the end, and by the next run when this one is killed before it."""
     _remove_abandoned()
     directory = Path(tempfile.mkdtemp(prefix=_DIRECTORY_PREFIX))

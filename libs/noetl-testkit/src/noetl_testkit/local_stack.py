@@ -5,21 +5,21 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.home import StackHome
 from noetl_cli.dev.postgres import PostgresCluster
 from noetl_cli.dev.processes import ProcessIdentity
+from noetl_cli.dev.spawn import spawn
 from noetl_cli.dev.stack import DATABASE, SETTINGS_FILE
-from noetl_cli.dev.state import StackState, Status
+from noetl_cli.dev.state import Phase, StackState, Status
 
+from noetl_testkit.backends import temporary_directory
 from noetl_testkit.eventually import eventually
 
 COMMAND_SECONDS = 120.0
@@ -140,15 +140,30 @@ class LocalStack:
 @contextmanager
 def local_stack(settings: Mapping[str, str] | None = None) -> Iterator[LocalStack]:
     """A stack of one's own until the end; `settings` go over those of every service."""
-    with tempfile.TemporaryDirectory(prefix="noetl-stack-", ignore_cleanup_errors=True) as directory:
-        Path(directory).chmod(0o711)  # PostgreSQL may have to run as another user
-        stack = LocalStack(home=StackHome(root=Path(directory).resolve() / "stack"))
+    with temporary_directory() as directory:
+        stack = LocalStack(home=StackHome(root=directory.resolve() / "stack"))
         stack.home.create()
         lines = [f"{name}={value}\n" for name, value in (settings or {}).items()]
         (stack.home.root / SETTINGS_FILE).write_text("".join(lines), encoding="utf-8")
+        log_file = directory / "up.log"
+        # In the foreground of a process that is bound to ours: a test run that is killed leaves no stack behind.
+        supervisor = spawn(
+            [sys.executable, "-P", "-m", "noetl_cli", "dev", "up", "--foreground"],
+            env=stack.environment(),
+            log_file=log_file,
+            death_signal=signal.SIGTERM,
+        )
         try:
-            up = stack.noetl("dev", "up", seconds=_START_SECONDS)
-            assert up.code == 0, f"the stack did not start:\n{up.out}{up.err}"
+            is_up = eventually(lambda: _is_up(stack, supervisor), seconds=_START_SECONDS)
+            assert is_up == "ready", f"the stack did not start:\n{log_file.read_text()}"
             yield stack
         finally:
             stack.noetl("dev", "down")
+            supervisor.wait()
+
+
+def _is_up(stack: LocalStack, supervisor: subprocess.Popen[bytes]) -> str | None:
+    if supervisor.poll() is not None:
+        return "ended"
+    state = StackState.read(stack.home.state_file)
+    return "ready" if state is not None and state.phase is Phase.READY else None
