@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -80,7 +81,7 @@ class TestNatsBus(BusCompliance):
     async def test_replicas_that_share_a_consumer_get_each_message_once(
         self, connection: NatsConnection, publisher: Publisher, space: str
     ) -> None:
-        shared = spec(f"{space}.>")
+        shared = replace(spec(f"{space}.>"), shared=True)
         replicas = [NatsPullConsumer(connection, shared) for _ in range(2)]
         await publisher.publish_batch(self.messages(space, range(100)))
 
@@ -98,7 +99,7 @@ class TestNatsBus(BusCompliance):
     async def test_what_was_delivered_and_not_fetched_goes_back_when_a_replica_closes(
         self, connection: NatsConnection, publisher: Publisher, space: str
     ) -> None:
-        shared = spec(f"{space}.>")
+        shared = replace(spec(f"{space}.>"), shared=True)
         leaving, staying = (NatsPullConsumer(connection, shared) for _ in range(2))
         assert await leaving.fetch(batch=10, wait_seconds=SHORT_SECONDS) == ()
         await publisher.publish_batch(self.messages(space, range(10)))
@@ -163,7 +164,9 @@ async def test_a_work_queue_forgets_what_was_acknowledged_and_gives_the_rest_to_
 ) -> None:
     subject = f"noetl.work.{uuid4().hex}.command"
     publisher = NatsPublisher(connection)
-    shared = ConsumerSpec(stream=WORK_STREAM, durable=f"test-{uuid4().hex}", subjects=(subject,), start=Start.ALL)
+    shared = ConsumerSpec(
+        stream=WORK_STREAM, durable=f"test-{uuid4().hex}", subjects=(subject,), start=Start.ALL, shared=True
+    )
     first, second = (NatsPullConsumer(connection, shared) for _ in range(2))
     await publisher.publish_batch(
         [Message(subject=subject, message_id=f"{subject}/{number}", body=b"") for number in range(3)]
@@ -181,6 +184,16 @@ async def test_a_work_queue_forgets_what_was_acknowledged_and_gives_the_rest_to_
 async def has_messages(manager: JetStreamManager, subject: str, number: int) -> bool:
     info = await manager.stream_info(WORK_STREAM, subjects_filter=subject)
     return sum((info.state.subjects or {}).values()) == number
+
+
+async def numbers_up_to(consumer: NatsPullConsumer, last: int) -> list[int]:
+    numbers: list[int] = []
+    while last not in numbers:
+        deliveries = await consumer.fetch(batch=100, wait_seconds=LONG_SECONDS)
+        assert deliveries, f"nothing came after {numbers}"
+        await consumer.ack(deliveries)
+        numbers += [int(delivery.body.split()[1]) for delivery in deliveries]
+    return numbers
 
 
 class TestWithoutNats:
@@ -207,7 +220,7 @@ class TestWithoutNats:
             await asyncio.to_thread(restartable.start)
             await connection.wait_connected(timeout_seconds=LONG_SECONDS)
             await publisher.publish_batch([message("noetl.events.a", number) for number in (1, 2)])
-            assert [delivery.body for delivery in await fetch_all(consumer, 1)] == [b"body 2"]
+            assert (await numbers_up_to(consumer, 2))[-1] == 2
         assert reported.count(NatsEvent.CONNECTED) == 2
         assert NatsEvent.DISCONNECTED in reported
 
@@ -223,6 +236,25 @@ class TestWithoutNats:
 
             with pytest.raises(Unavailable):
                 await asyncio.wait_for(waiting, LONG_SECONDS)
+
+    async def test_what_a_lost_session_took_with_it_comes_again_at_once_and_in_order(
+        self, restartable: EmbeddedNats
+    ) -> None:
+        async with NatsConnection(restartable.url, name="test") as connection:
+            session = await connection.wait_connected(timeout_seconds=LONG_SECONDS)
+            publisher = NatsPublisher(connection)
+            consumer = NatsPullConsumer(connection, spec("noetl.events.>"))
+            await publisher.publish_batch([message("noetl.events.a", number) for number in range(10)])
+            await fetch_all(consumer, 3)
+            assert await consumer.fetch(batch=2, wait_seconds=LONG_SECONDS)  # and never acknowledged
+
+            await asyncio.to_thread(restartable.restart)
+            await until(lambda: session.lost.is_set() and connection.connected)
+            await publisher.publish_batch([message("noetl.events.a", 10)])
+
+            numbers = await numbers_up_to(consumer, 10)
+            assert numbers == list(range(numbers[0], 11))
+            assert numbers[0] <= 3  # lower if an acknowledgement got lost with the session
 
     async def test_streams_that_vanished_with_the_disk_are_made_again(self, restartable: EmbeddedNats) -> None:
         async with NatsConnection(restartable.url, name="test") as connection:

@@ -88,6 +88,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             durable=token(f"pool-{settings.pool}"),
             subjects=(work_subject(pool=settings.pool, kind="command"),),
             start=Start.ALL,
+            shared=True,
             max_ack_pending=10_000,
         ),
     )

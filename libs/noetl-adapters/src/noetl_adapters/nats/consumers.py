@@ -17,6 +17,7 @@ from noetl_adapters.nats.connection import translated
 from noetl_adapters.nats.provision import API_TIMEOUT_SECONDS, provision_streams
 
 _STREAM_NOT_FOUND = 10059
+_RESET_VERSION = (2, 14)
 _RESUME_OVERLAP = timedelta(seconds=1)
 
 
@@ -37,12 +38,14 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSpec:
-    """A durable consumer; replicas that share work share its name."""
+    """A durable consumer."""
 
     stream: str
     durable: str
     subjects: tuple[str, ...]
     start: Start = Start.NEW
+    shared: bool = False
+    """Whether several processes use it at once, as workers of a pool do."""
     max_ack_pending: int = 1_000
     ack_wait_seconds: float = 30.0
     inactive_seconds: float = 0.0
@@ -51,8 +54,8 @@ class ConsumerSpec:
 
 async def ensure_consumer(
     client: Client, spec: ConsumerSpec, *, subjects: Sequence[str], last_delivery: datetime | None
-) -> None:
-    """Create the consumer, or give an existing one these subjects and limits."""
+) -> bool:
+    """Create the consumer, or give an existing one these subjects and limits; returns whether it was there."""
     manager = client.jsm(timeout=API_TIMEOUT_SECONDS)
     async with translated():
         try:
@@ -61,23 +64,34 @@ async def ensure_consumer(
             if exc.err_code == _STREAM_NOT_FOUND:
                 await provision_streams(client)
             await manager.add_consumer(spec.stream, _new_config(spec, subjects, last_delivery))
-            return
+            return False
         wanted = current.evolve(
             filter_subjects=sorted(subjects),
             max_ack_pending=spec.max_ack_pending,
             ack_wait=spec.ack_wait_seconds,
             inactive_threshold=spec.inactive_seconds or None,
         )
-        if wanted == current:
-            return
         try:
-            await manager.add_consumer(spec.stream, wanted)
+            if wanted != current:
+                await manager.add_consumer(spec.stream, wanted)
         except BadRequestError as exc:
             raise ConsumerMismatch(
                 f"consumer {spec.durable} of {spec.stream} cannot be updated: {exc.description}",
                 stream=spec.stream,
                 consumer=spec.durable,
             ) from exc
+        return True
+
+
+async def deliver_unacknowledged_again(client: Client, spec: ConsumerSpec) -> None:
+    """Have what a lost session took with it come again now and in order, before anything newer.
+
+    Otherwise it would come when `ack_wait` is over, long after its successors; older servers cannot help that.
+    """
+    version = client.connected_server_version
+    if (version.major, version.minor) >= _RESET_VERSION:
+        async with translated():
+            await client.jsm(timeout=API_TIMEOUT_SECONDS).reset_consumer(spec.stream, spec.durable)
 
 
 async def delete_consumer(client: Client, spec: ConsumerSpec) -> None:

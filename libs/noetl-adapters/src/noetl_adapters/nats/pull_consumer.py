@@ -13,7 +13,12 @@ from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.ports.bus import Delivery
 
 from noetl_adapters.nats.connection import NatsConnection, translated
-from noetl_adapters.nats.consumers import ConsumerSpec, delete_consumer, ensure_consumer
+from noetl_adapters.nats.consumers import (
+    ConsumerSpec,
+    delete_consumer,
+    deliver_unacknowledged_again,
+    ensure_consumer,
+)
 from noetl_adapters.nats.pull_requests import PullRequests
 
 _ACK, _NAK, _TERM = b"+ACK", b"-NAK", b"+TERM"
@@ -110,7 +115,11 @@ class NatsPullConsumer:
         wanted = self._subjects
         client = self._connection.session().client
         if wanted:
-            await ensure_consumer(client, self._spec, subjects=tuple(wanted), last_delivery=self._last_delivery)
+            existed = await ensure_consumer(
+                client, self._spec, subjects=tuple(wanted), last_delivery=self._last_delivery
+            )
+            if existed and self._applied is None and not self._spec.shared:
+                await deliver_unacknowledged_again(client, self._spec)
         else:
             await delete_consumer(client, self._spec)
             if self._requests is not None:
