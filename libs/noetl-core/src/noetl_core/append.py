@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
-from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_result_shape, encode_body
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_result_shape, encode_body, spell
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.events import is_terminal
 from noetl_core.sharding import shard_of
@@ -81,6 +82,8 @@ class PreparedDraft:
     event_time: datetime
     content_sha256: str
     body: bytes
+    result: bytes | None = None
+    """The result by itself, as it is spelt in the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +205,7 @@ def _prepare_draft(
     request: AppendRequest, stream: StreamAppend, draft: Draft, event_id: int, now: datetime
 ) -> PreparedDraft:
     _check_draft(draft)
-    content = draft.content_sha256()
+    spelt = spell(draft)
     event_time = draft.event_time or now
     parent = stream.start.parent_execution_id if stream.start else None
     body = encode_body(
@@ -214,7 +217,8 @@ def _prepare_draft(
         event_time=event_time,
         producer=request.producer,
         parent_execution_id=str(parent) if parent else "",
-        content_sha256=content,
+        content_sha256=spelt.content_sha256,
+        spelt=spelt,
     )
     if len(body) > MAX_BODY_BYTES:
         raise InvalidInput(
@@ -222,11 +226,12 @@ def _prepare_draft(
         )
     if b"\\u0000" in body:  # the only spelling that canonical JSON has for it
         _refuse_zero_characters(draft)
-    return PreparedDraft(draft, event_id, event_time, content, body)
+    result = spelt.result if draft.result is not None else None
+    return PreparedDraft(draft, event_id, event_time, spelt.content_sha256, body, result)
 
 
 def _check_draft(draft: Draft) -> None:
-    if not _EVENT_TYPE.fullmatch(draft.event_type):
+    if not _is_event_type(draft.event_type):
         raise InvalidInput(f"{draft.event_type[:140]!r} is no event type")
     if not draft.idempotency_key:
         raise InvalidInput(f"{draft.event_type} has no idempotency key")
@@ -239,6 +244,11 @@ def _check_draft(draft: Draft) -> None:
             raise InvalidInput(f"{draft.event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
     if draft.result is not None:
         check_result_shape(draft.result)
+
+
+@lru_cache(maxsize=4096)
+def _is_event_type(name: str) -> bool:
+    return _EVENT_TYPE.fullmatch(name) is not None
 
 
 def _indexed_texts(draft: Draft) -> tuple[str, ...]:

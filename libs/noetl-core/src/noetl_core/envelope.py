@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
+from json.encoder import encode_basestring as _q  # a text in quotes, escaped as the canonical encoder does it
 from typing import Any, cast
 
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode, sha256_hex
-from noetl_core.errors import Corrupt, InvalidInput
+from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
 
@@ -17,6 +19,9 @@ EXECUTION_AGGREGATE = "execution"
 RESULT_KEYS = frozenset({"status", "reference", "parent_ref", "context"})
 RESULT_STATUSES = frozenset({"ok", "error", "skipped", "break", "retry"})
 FORBIDDEN_CONTEXT_KEYS = frozenset({"rows", "columns", "data", "response", "result", "payload"})
+
+_time_text = lru_cache(maxsize=256)(format_time)
+"""Events of one append share their times."""
 
 _NOT_CONTENT = frozenset({"locality", "worker_locator", "source_locality", "placement"})
 """Facts about where work ran; two deliveries of the same fact may differ in them."""
@@ -48,20 +53,47 @@ class Draft:
 
     def content_sha256(self) -> str:
         """What makes two drafts the same fact: not time, producer, trace, locality or ids."""
-        meta = self.meta
-        if not _NOT_CONTENT.isdisjoint(meta):
-            meta = {key: value for key, value in meta.items() if key not in _NOT_CONTENT}
-        content = {
-            "event_type": self.event_type,
-            "schema_version": self.schema_version,
-            "aggregate_type": self.aggregate_type,
-            "aggregate_id": "" if self.aggregate_type == EXECUTION_AGGREGATE else self.aggregate_id,
-            "node_name": self.node_name,
-            "result": self.result,
-            "payload_ref": self.payload_ref.to_json() if self.payload_ref else None,
-            "meta": meta,
-        }
-        return sha256_hex(encode(content))
+        return spell(self).content_sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Spelt:
+    """The parts of a draft that take longest to encode, encoded once for everybody who needs them."""
+
+    meta: bytes
+    result: bytes
+    payload_ref: bytes
+    content_sha256: str
+
+
+def spell(draft: Draft) -> Spelt:
+    """Encode the nested parts of a draft, and digest its content.
+
+    The text around them is put together here instead of being encoded as one object, which takes a third of the time;
+    tests hold it to be equal to what `encode` gives.
+    """
+    meta = encode(draft.meta if type(draft.meta) is dict else dict(draft.meta)) if draft.meta else b"{}"
+    result = b"null" if draft.result is None else encode(dict(draft.result))
+    ref = b"null" if draft.payload_ref is None else encode(draft.payload_ref.to_json())
+    content_meta = meta
+    if not _NOT_CONTENT.isdisjoint(draft.meta):
+        content_meta = encode({key: value for key, value in draft.meta.items() if key not in _NOT_CONTENT})
+    aggregate_id = "" if draft.aggregate_type == EXECUTION_AGGREGATE else draft.aggregate_id
+    content = b"".join(
+        (
+            utf8(
+                f'{{"aggregate_id":{_q(aggregate_id)},"aggregate_type":{_q(draft.aggregate_type)}'
+                f',"event_type":{_q(draft.event_type)},"meta":'
+            ),
+            content_meta,
+            utf8(f',"node_name":{_q(draft.node_name)},"payload_ref":'),
+            ref,
+            b',"result":',
+            result,
+            b',"schema_version":%d}' % draft.schema_version,
+        )
+    )
+    return Spelt(meta, result, ref, sha256_hex(content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +148,7 @@ def chain_checksum(
     """Checksum that seals an event's body to its place and to the event before it."""
     place = (
         f'{prev_checksum}\n{{"aggregate_version":{aggregate_version},'
-        f'"ingest_time":"{format_time(ingest_time)}","stream_version":{stream_version}}}\n'
+        f'"ingest_time":"{_time_text(ingest_time)}","stream_version":{stream_version}}}\n'
     )
     return sha256_hex(place.encode() + body)
 
@@ -162,41 +194,58 @@ def encode_body(
     producer: str,
     parent_execution_id: str,
     content_sha256: str,
+    spelt: Spelt | None = None,
 ) -> bytes:
-    """Canonical bytes of everything about an event that does not depend on its place; absent facts are left out."""
+    """Canonical bytes of everything about an event that does not depend on its place; absent facts are left out.
+
+    Put together in the order of keys that RFC 8785 wants; see `spell`.
+    """
+    spelt = spelt or spell(draft)
     stream_id = str(execution_id)
-    body: dict[str, Any] = {
-        "event_id": str(event_id),
-        "tenant_id": tenant_id,
-        "organization_id": organization_id,
-        "execution_id": stream_id,
-        "stream_id": stream_id,
-        "aggregate_id": draft.aggregate_id or stream_id,
-        "aggregate_type": draft.aggregate_type,
-        "event_type": draft.event_type,
-        "schema_name": f"noetl.{draft.event_type}",
-        "schema_version": draft.schema_version,
-        "event_time": format_time(event_time),
-        "idempotency_key": draft.idempotency_key,
-        "content_sha256": content_sha256,
-    }
-    optional = {
-        "producer": producer,
-        "node_name": draft.node_name,
-        "causation_id": draft.causation_id,
-        "correlation_id": draft.correlation_id,
-        "parent_event_id": draft.parent_event_id,
-        "parent_execution_id": parent_execution_id,
-        "stage_id": draft.stage_id,
-        "frame_id": draft.frame_id,
-        "command_id": draft.command_id,
-        "result": draft.result,
-        "payload_ref": draft.payload_ref.to_json() if draft.payload_ref else None,
-        "meta": draft.meta,
-        "trace": draft.trace,
-    }
-    body.update({key: value for key, value in optional.items() if value})
-    return encode(body)
+    parts = [
+        utf8(
+            f'{{"aggregate_id":{_q(draft.aggregate_id or stream_id)},"aggregate_type":{_q(draft.aggregate_type)}'
+            f"{_optional('causation_id', draft.causation_id)}{_optional('command_id', draft.command_id)}"
+            f',"content_sha256":"{content_sha256}"{_optional("correlation_id", draft.correlation_id)}'
+            f',"event_id":"{event_id}","event_time":"{_time_text(event_time)}","event_type":{_q(draft.event_type)}'
+            f',"execution_id":"{stream_id}"{_optional("frame_id", draft.frame_id)}'
+            f',"idempotency_key":{_q(draft.idempotency_key)}'
+        )
+    ]
+    if draft.meta:
+        parts += (b',"meta":', spelt.meta)
+    parts.append(
+        utf8(
+            f'{_optional("node_name", draft.node_name)},"organization_id":{_q(organization_id)}'
+            f"{_optional('parent_event_id', draft.parent_event_id)}"
+            f"{_optional('parent_execution_id', parent_execution_id)}"
+        )
+    )
+    if draft.payload_ref is not None:
+        parts += (b',"payload_ref":', spelt.payload_ref)
+    parts.append(utf8(_optional("producer", producer)))
+    if draft.result:
+        parts += (b',"result":', spelt.result)
+    parts.append(
+        utf8(
+            f',"schema_name":{_q("noetl." + draft.event_type)},"schema_version":{draft.schema_version}'
+            f'{_optional("stage_id", draft.stage_id)},"stream_id":"{stream_id}","tenant_id":{_q(tenant_id)}'
+            f"{_optional('trace', draft.trace)}}}"
+        )
+    )
+    return b"".join(parts)
+
+
+def _optional(name: str, text: str) -> str:
+    return f',"{name}":{_q(text)}' if text else ""
+
+
+def utf8(text: str) -> bytes:
+    """Text as UTF-8; what it cannot carry is refused as it is everywhere."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise NotCanonical("a lone surrogate", path="a text of the event") from None
 
 
 def parse_body(body: bytes) -> Envelope:

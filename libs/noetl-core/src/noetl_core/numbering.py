@@ -76,6 +76,12 @@ class _Overlay:
             found = self._below.start(tenant_id, organization_id, key) if self._below else self.view.started.get(where)
         return found
 
+    def remember_start(self, head: Head, first: KnownKey) -> None:
+        """Later starts under the same start key are answered with this event."""
+        start_key = self.created[-1][1].start_key if self.created else ""
+        if start_key:
+            self.started[(head.tenant_id, head.organization_id, start_key)] = first
+
     def aggregate_version(self, execution_id: int, aggregate_id: str) -> int:
         where = (execution_id, aggregate_id)
         if where in self.aggregates:
@@ -148,15 +154,15 @@ def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Ove
     expected = stream.append.expected_stream_version
     if expected is not None and expected != head.version and not _all_known(head, stream, overlay):
         raise VersionConflict(subject=f"execution {head.execution_id}", expected=expected, current=head.version)
+    tail = _Tail(head, overlay)
     appended: list[Appended] = []
     for draft in stream.drafts:
         duplicate = _duplicate_of(head.execution_id, draft, overlay)
         if duplicate is not None:
             appended.append(Appended(event=duplicate.event, duplicate=True))
-            continue
-        head, stored = _place(head, draft, overlay)
-        appended.append(Appended(event=stored, duplicate=False))
-    overlay.heads[head.execution_id] = head
+        else:
+            appended.append(Appended(event=tail.place(draft), duplicate=False))
+    overlay.heads[head.execution_id] = tail.head()
     return tuple(appended)
 
 
@@ -221,57 +227,73 @@ def _duplicate_of(execution_id: int, draft: PreparedDraft, overlay: _Overlay) ->
     raise KeyTaken(key=key, event_id=str(known.event_id), stream_version=known.event.stream_version)
 
 
-def _place(head: Head, prepared: PreparedDraft, overlay: _Overlay) -> tuple[Head, StoredEvent]:
-    draft = prepared.draft
-    if head.terminal and not is_allowed_after_end(draft.event_type):
-        raise AlreadyTerminal(str(head.execution_id))
-    if draft.not_before is not None and overlay.view.now < draft.not_before:
-        raise TooEarly(f"{draft.event_type} may not happen before {draft.not_before.isoformat()}")
-    stream_version = head.version + 1
-    aggregate_id = draft.aggregate_id or str(head.execution_id)
-    aggregate_version = _next_aggregate_version(head, draft, aggregate_id, stream_version, overlay)
-    now = overlay.view.now
-    ingest_time = now if head.ingest_time is None else max(head.ingest_time, now)
-    stored = StoredEvent(
-        body=prepared.body,
-        stream_version=stream_version,
-        aggregate_version=aggregate_version,
-        ingest_time=ingest_time,
-        prev_checksum=head.checksum,
-        checksum=chain_checksum(
-            prev_checksum=head.checksum,
-            stream_version=stream_version,
+class _Tail:
+    """Where a stream ends while drafts are being placed behind each other."""
+
+    def __init__(self, head: Head, overlay: _Overlay) -> None:
+        self._head = head
+        self._overlay = overlay
+        self._version = head.version
+        self._checksum = head.checksum
+        self._terminal = head.terminal
+        now = overlay.view.now
+        self._ingest_time = now if head.ingest_time is None else max(head.ingest_time, now)
+
+    def head(self) -> Head:
+        """The head after everything that was placed."""
+        if self._version == self._head.version:
+            return self._head
+        return replace(
+            self._head,
+            version=self._version,
+            checksum=self._checksum,
+            ingest_time=self._ingest_time,
+            terminal=self._terminal,
+        )
+
+    def place(self, prepared: PreparedDraft) -> StoredEvent:
+        """The next event of the stream, if nothing forbids it."""
+        draft, head, overlay = prepared.draft, self._head, self._overlay
+        if self._terminal and not is_allowed_after_end(draft.event_type):
+            raise AlreadyTerminal(str(head.execution_id))
+        if draft.not_before is not None and overlay.view.now < draft.not_before:
+            raise TooEarly(f"{draft.event_type} may not happen before {draft.not_before.isoformat()}")
+        aggregate_id = draft.aggregate_id or str(head.execution_id)
+        aggregate_version = self._next_aggregate_version(draft, aggregate_id)
+        self._version += 1
+        checksum = chain_checksum(
+            prev_checksum=self._checksum,
+            stream_version=self._version,
             aggregate_version=aggregate_version,
-            ingest_time=ingest_time,
+            ingest_time=self._ingest_time,
             body=prepared.body,
-        ),
-    )
-    moved = replace(
-        head,
-        version=stream_version,
-        checksum=stored.checksum,
-        ingest_time=ingest_time,
-        terminal=head.terminal or is_terminal(draft.event_type),
-    )
-    known = KnownKey(prepared.content_sha256, prepared.event_id, stored)
-    overlay.keys[(head.execution_id, draft.idempotency_key)] = known
-    if head.version == 0 and overlay.created and overlay.created[-1][1].start_key:
-        start_key = overlay.created[-1][1].start_key
-        overlay.started[(head.tenant_id, head.organization_id, start_key)] = known
-    overlay.events.append(PlacedEvent(stored, prepared, head, aggregate_id))
-    return moved, stored
+        )
+        stored = StoredEvent(
+            body=prepared.body,
+            stream_version=self._version,
+            aggregate_version=aggregate_version,
+            ingest_time=self._ingest_time,
+            prev_checksum=self._checksum,
+            checksum=checksum,
+        )
+        self._checksum = checksum
+        if is_terminal(draft.event_type):
+            self._terminal = True
+        known = KnownKey(prepared.content_sha256, prepared.event_id, stored)
+        overlay.keys[(head.execution_id, draft.idempotency_key)] = known
+        if self._version == 1:
+            overlay.remember_start(head, known)
+        overlay.events.append(PlacedEvent(stored, prepared, head, aggregate_id))
+        return stored
 
-
-def _next_aggregate_version(head: Head, draft: Draft, aggregate_id: str, stream_version: int, overlay: _Overlay) -> int:
-    """The execution's own aggregate moves with its stream; others count their own events."""
-    if draft.aggregate_type == EXECUTION_AGGREGATE:
-        current, following = head.version, stream_version
-    else:
-        current = overlay.aggregate_version(head.execution_id, aggregate_id)
-        following = current + 1
-    expected = draft.expected_aggregate_version
-    if expected is not None and expected != current:
-        raise VersionConflict(subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current)
-    if draft.aggregate_type != EXECUTION_AGGREGATE:
-        overlay.aggregates[(head.execution_id, aggregate_id)] = following
-    return following
+    def _next_aggregate_version(self, draft: Draft, aggregate_id: str) -> int:
+        """The execution's own aggregate moves with its stream; others count their own events."""
+        is_own = draft.aggregate_type == EXECUTION_AGGREGATE
+        where = (self._head.execution_id, aggregate_id)
+        current = self._version if is_own else self._overlay.aggregate_version(*where)
+        expected = draft.expected_aggregate_version
+        if expected is not None and expected != current:
+            raise VersionConflict(subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current)
+        if not is_own:
+            self._overlay.aggregates[where] = current + 1
+        return current + 1

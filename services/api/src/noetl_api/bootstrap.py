@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import uuid
@@ -16,7 +17,7 @@ from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.partitions import PostgresPartitions
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import LOOKUPS, open_pool
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
@@ -62,6 +63,7 @@ class Api:
         self._environment = environment
         self._metrics = ApiMetrics(group.metrics)
         self._signal = CommitSignal()
+        self._listening = asyncio.Event()
         self._metrics.count_watchers(lambda: self._signal.watcher_count)
 
     async def start(self) -> None:
@@ -86,6 +88,7 @@ class Api:
             settings.postgres_dsn, application_name="noetl-api-commits", hear=self._hear_of_commit
         )
         group.loop("commits", listener.run)
+        await self._listening.wait()
         grpc_address = await group.serve_grpc(
             settings.grpc_listen,
             register=lambda server: grpc_services.register(server, use_cases),
@@ -159,7 +162,11 @@ class Api:
 
     async def _open_pool(self, name: str, min_size: int, max_size: int) -> asyncpg.Pool:
         pool = await open_pool(
-            self._settings.postgres_dsn, min_size=min_size, max_size=max_size, application_name=f"noetl-{name}"
+            self._settings.postgres_dsn,
+            min_size=min_size,
+            max_size=max_size,
+            application_name=f"noetl-{name}",
+            settings=LOOKUPS,
         )
         self._group.on_stop(pool.close)
         return pool
@@ -172,6 +179,7 @@ class Api:
             )
 
     def _hear_of_commit(self, notice: str) -> None:
+        self._listening.set()
         moved = moved_streams(notice)
         if moved is None:
             self._signal.anything_moved()

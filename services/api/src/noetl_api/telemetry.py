@@ -32,7 +32,7 @@ class AppendMetrics:
         )
         self.queued_events = metrics.gauge("noetl_api_append_queue_events", "Drafts that wait for their transaction.")
         self.event_bytes = metrics.histogram(
-            "noetl_api_event_bytes", "Size of the body of an event.", buckets=EVENT_BYTES_BUCKETS
+            "noetl_api_event_bytes", "Size of the largest event of an append.", buckets=EVENT_BYTES_BUCKETS
         )
 
 

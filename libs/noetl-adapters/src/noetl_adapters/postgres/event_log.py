@@ -12,6 +12,12 @@ from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError, NotFound
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
+from noetl_adapters.postgres.copy_rows import (
+    EVENT_COLUMNS,
+    OUTBOX_COLUMNS,
+    event_rows_binary,
+    outbox_rows_binary,
+)
 from noetl_adapters.postgres.event_rows import (
     commit_notice,
     created_columns,
@@ -23,6 +29,9 @@ from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.queries import load_queries
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+
+COPY_FROM_ROWS = 32
+"""COPY costs two round trips more than INSERT, and half as much per row."""
 
 Outcome = tuple[Appended, ...] | NoetlError
 
@@ -74,27 +83,48 @@ class PostgresEventLog:
         if asked.fences:
             rows = await connection.fetch(self._sql["lock_epochs"], *_columns(sorted(asked.fences), 2))
             epochs = {(row[0], row[1]): row[2] for row in rows}
-        if not heads and not asked.starts:
-            now = await connection.fetchval(self._sql["clock"])
-            return LogView(now=now, heads={}, epochs=epochs)
+        aggregates = await self._aggregate_versions(connection, [a for a in asked.aggregates if a[0] in heads])
+        started = await self._started(connection, asked.starts)
         rows = await connection.fetch(
-            self._sql["known"],
-            *_columns([key for key in asked.keys if key[0] in heads], 2),
-            *_columns(asked.starts, 3),
-            *_columns([aggregate for aggregate in asked.aggregates if aggregate[0] in heads], 2),
+            self._sql["known_keys"], *_columns([key for key in asked.keys if key[0] in heads], 2)
         )
-        return _log_view(heads, epochs, rows)
+        return LogView(
+            now=next(row["ingest_time"] for row in rows if row[0] is None),
+            heads=heads,
+            keys={(row[0], row[1]): KnownKey(row[2], row[3], _stored(row, 4)) for row in rows if row[0] is not None},
+            aggregate_versions=aggregates,
+            epochs=epochs,
+            started=started,
+        )
+
+    async def _aggregate_versions(
+        self, connection: asyncpg.Connection, asked: Sequence[tuple[int, str]]
+    ) -> dict[tuple[int, str], int]:
+        if not asked:
+            return {}
+        rows = await connection.fetch(self._sql["aggregate_versions"], *_columns(asked, 2))
+        return {(row[0], row[1]): row[2] for row in rows}
+
+    async def _started(
+        self, connection: asyncpg.Connection, asked: Sequence[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], KnownKey]:
+        rows = await connection.fetch(self._sql["started"], *_columns(asked, 3)) if asked else []
+        if not rows:
+            return {}
+        first = await connection.fetch(self._sql["first_events"], [row["execution_id"] for row in rows])
+        known = {row[0]: KnownKey(row[1], row[2], _stored(row, 3)) for row in first}
+        return {(row[0], row[1], row[2]): known[row["execution_id"]] for row in rows}
 
     async def _write(self, connection: asyncpg.Connection, numbered: Numbered) -> None:
-        await connection.execute(self._sql["insert_events"], *event_columns(numbered))
+        if len(numbered.events) < COPY_FROM_ROWS:
+            await connection.execute(self._sql["insert_events"], *event_columns(numbered))
+            await connection.execute(self._sql["insert_outbox"], *outbox_columns(numbered))
+        else:
+            await _copy(connection, "event", EVENT_COLUMNS, event_rows_binary(numbered.events))
+            await _copy(connection, "outbox", OUTBOX_COLUMNS, outbox_rows_binary(numbered.events, numbered.hints))
         if numbered.created:
             await connection.execute(self._sql["insert_heads"], *created_columns(numbered))
-        await connection.execute(
-            self._sql["finish"],
-            *moved_columns(numbered.heads),
-            *outbox_columns(numbered),
-            commit_notice(numbered),
-        )
+        await connection.execute(self._sql["finish"], *moved_columns(numbered.heads), commit_notice(numbered))
 
     async def read(
         self,
@@ -169,24 +199,11 @@ class _Asked:
                         self.aggregates.add((execution_id, draft.draft.aggregate_id))
 
 
-def _log_view(heads: dict[int, Head], epochs: dict[tuple[str, int], int], rows: Sequence[asyncpg.Record]) -> LogView:
-    keys: dict[tuple[int, str], KnownKey] = {}
-    started: dict[tuple[str, str, str], KnownKey] = {}
-    aggregates: dict[tuple[int, str], int] = {}
-    for row in rows:
-        match row["answer"]:
-            case "key":
-                keys[(row[1], row[2])] = KnownKey(row[3], row[4], _stored(row, 5))
-            case "start":
-                started[(row[11], row[12], row[2])] = KnownKey(row[3], row[4], _stored(row, 5))
-            case "aggregate":
-                aggregates[(row[1], row[2])] = row["aggregate_version"]
-            case _:
-                now = row["ingest_time"]
-    return LogView(now=now, heads=heads, keys=keys, aggregate_versions=aggregates, epochs=epochs, started=started)
+async def _copy(connection: asyncpg.Connection, table: str, columns: Sequence[str], rows: bytearray) -> None:
+    await connection.copy_to_table(table, schema_name="noetl", columns=columns, format="binary", source=rows)
 
 
-def _columns(rows: Sequence[tuple[object, ...]] | set[tuple[int, str]], width: int) -> list[list[object]]:
+def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 

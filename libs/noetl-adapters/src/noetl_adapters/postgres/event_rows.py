@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import event_subject
-from noetl_core.append import Head, Numbered
+from noetl_core.append import Head, Hint, Numbered, PlacedEvent
 from noetl_core.canonical import encode
 
 _NOTIFY_LIMIT = 100
 
+OutboxRow = tuple[int, int, str, str, str, bytes]
+
 
 def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
+    """Arrays for `insert_events`."""
     rows = []
     for placed in numbered.events:
         stored, prepared, draft, head = placed.stored, placed.prepared, placed.prepared.draft, placed.head
@@ -37,9 +41,9 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
                 draft.stage_id or None,
                 draft.frame_id or None,
                 draft.command_id or None,
-                _text(meta.get("loop_id")),
-                _text(meta.get("epoch_id")),
-                result_extract(draft.result) if draft.result is not None else None,
+                text_or_none(meta.get("loop_id")),
+                text_or_none(meta.get("epoch_id")),
+                None if prepared.result is None else result_extract(prepared.result, draft.result).decode(),
                 stored.prev_checksum,
                 stored.checksum,
                 stored.body,
@@ -49,42 +53,41 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
 
 
 def outbox_columns(numbered: Numbered) -> tuple[list[Any], ...]:
-    rows: list[tuple[Any, ...]] = []
-    shards: dict[int, int] = {}
-    for placed in numbered.events:
-        head = placed.head
-        shards[head.execution_id] = head.shard
-        rows.append(
-            (
-                head.shard,
-                head.execution_id,
-                event_subject(
-                    tenant_id=head.tenant_id,
-                    organization_id=head.organization_id,
-                    execution_id=head.execution_id,
-                    shard=head.shard,
-                ),
-                str(placed.prepared.event_id),
-                encode(event_headers(placed.stored, placed.prepared.draft.trace)).decode(),
-                placed.stored.body,
-            )
+    """Arrays for `insert_outbox`: events in the order of their places, then hints."""
+    rows: list[OutboxRow] = [
+        (
+            placed.head.shard,
+            placed.head.execution_id,
+            subject_of(placed.head),
+            str(placed.prepared.event_id),
+            encode(event_headers(placed.stored, placed.prepared.draft.trace)).decode(),
+            placed.stored.body,
         )
-    last = numbered.events[-1]
-    for index, hint in enumerate(numbered.hints):
-        rows.append(
-            (
-                shards.get(hint.execution_id, last.head.shard),
-                hint.execution_id,
-                hint.subject,
-                f"{last.prepared.event_id}/hint/{index}",
-                "{}",
-                hint.body,
-            )
-        )
+        for placed in numbered.events
+    ]
+    rows.extend(hint_rows(numbered.events, numbered.hints))
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
+def hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[OutboxRow]:
+    """Hints follow the events of their execution; their ids derive from an event, so that they are unique."""
+    if not hints:
+        return
+    shards = {placed.head.execution_id: placed.head.shard for placed in events}
+    last = events[-1]
+    for index, hint in enumerate(hints):
+        yield (
+            shards.get(hint.execution_id, last.head.shard),
+            hint.execution_id,
+            hint.subject,
+            f"{last.prepared.event_id}/hint/{index}",
+            "{}",
+            hint.body,
+        )
+
+
 def moved_columns(heads: Sequence[Head]) -> tuple[list[Any], ...]:
+    """Arrays for `finish`."""
     return (
         [head.execution_id for head in heads],
         [head.version for head in heads],
@@ -95,6 +98,7 @@ def moved_columns(heads: Sequence[Head]) -> tuple[list[Any], ...]:
 
 
 def created_columns(numbered: Numbered) -> tuple[list[Any], ...]:
+    """Arrays for `insert_heads`."""
     heads = [head for head, _ in numbered.created]
     return (
         *moved_columns(heads),
@@ -106,10 +110,34 @@ def created_columns(numbered: Numbered) -> tuple[list[Any], ...]:
     )
 
 
-def result_extract(result: Mapping[str, Any]) -> str:
+def commit_notice(numbered: Numbered) -> str:
+    """Which streams moved to which versions; `*` if there are too many to name."""
+    moved = {placed.head.execution_id: placed for placed in numbered.events}
+    if len(moved) > _NOTIFY_LIMIT:
+        return "*"
+    return " ".join(
+        f"{placed.head.shard}:{execution_id}:{placed.stored.stream_version}" for execution_id, placed in moved.items()
+    )
+
+
+def result_extract(spelt: bytes, result: Mapping[str, Any] | None) -> bytes:
     """A result as the text of a jsonb column, which has no U+0000: there it shows the replacement character."""
-    text = encode(dict(result)).decode()
-    return encode(_without_zeros(result)).decode() if "\\u0000" in text else text
+    return encode(_without_zeros(result)) if b"\\u0000" in spelt else spelt
+
+
+def text_or_none(value: object) -> str | None:
+    """An extract of what only NoETL's own events are sure to spell as text."""
+    return value if isinstance(value, str) and value else None
+
+
+def subject_of(head: Head) -> str:
+    """Where the events of a stream are published."""
+    return _subject(head.tenant_id, head.organization_id, head.execution_id, head.shard)
+
+
+@lru_cache(maxsize=4096)
+def _subject(tenant_id: str, organization_id: str, execution_id: int, shard: int) -> str:
+    return event_subject(tenant_id=tenant_id, organization_id=organization_id, execution_id=execution_id, shard=shard)
 
 
 def _without_zeros(value: Any) -> Any:
@@ -120,17 +148,3 @@ def _without_zeros(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_zeros(child) for child in value]
     return value
-
-
-def _text(value: object) -> str | None:
-    """An extract of what only NoETL's own events are sure to spell as text."""
-    return value if isinstance(value, str) else None
-
-
-def commit_notice(numbered: Numbered) -> str:
-    moved = {placed.head.execution_id: placed for placed in numbered.events}
-    if len(moved) > _NOTIFY_LIMIT:
-        return "*"
-    return " ".join(
-        f"{placed.head.shard}:{execution_id}:{placed.stored.stream_version}" for execution_id, placed in moved.items()
-    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, cast
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from noetl.common.v1 import common_pb2 as common
 from noetl.event.v1 import event_pb2 as pb
 from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend, StreamStart
@@ -195,6 +198,25 @@ def stored(message: pb.StoredEvent) -> StoredEvent:
 def appended_message(outcome: Appended) -> pb.AppendedEvent:
     """The outcome for one draft as a message."""
     return pb.AppendedEvent(event=stored_message(outcome.event), duplicate=outcome.duplicate)
+
+
+def append_response(outcomes: Sequence[Appended]) -> pb.AppendResponse:
+    """The outcome of an append as a message, filled in place: a large append has a thousand of them."""
+    response = pb.AppendResponse()
+    times: dict[datetime, Timestamp] = {}
+    for outcome in outcomes:
+        event, added = outcome.event, response.events.add()
+        stored = added.event
+        stored.body = event.body
+        stored.stream_version = event.stream_version
+        stored.aggregate_version = event.aggregate_version
+        stored.prev_checksum = event.prev_checksum
+        stored.checksum = event.checksum
+        if event.ingest_time not in times:
+            times[event.ingest_time] = timestamp(event.ingest_time)
+        stored.ingest_time.CopyFrom(times[event.ingest_time])
+        added.duplicate = outcome.duplicate
+    return response
 
 
 def appended(message: pb.AppendedEvent) -> Appended:

@@ -122,7 +122,8 @@ class GroupCommit:
     async def _enqueue(self, prepared: PreparedRequest) -> Outcome:
         if self._closed:
             raise Unavailable("this replica is stopping")
-        events, weight = _measure(prepared)
+        events, weight, largest = _measure(prepared)
+        self._metrics.event_bytes.observe(largest)
         if self._queue and self._queued_weight + weight > self._max_queued_weight:
             raise Overloaded(f"{len(self._queue)} appends wait already")
         waiting = _Waiting(prepared, events, weight, asyncio.get_running_loop().create_future())
@@ -185,17 +186,12 @@ class GroupCommit:
             place += len(stream.drafts)
             added = [outcome.event.stream_version for outcome in outcomes if not outcome.duplicate]
             self._metrics.duplicates.inc(len(outcomes) - len(added))
-            for draft in stream.drafts:
-                self._metrics.event_bytes.observe(len(draft.body))
             if added:
                 self._metrics.events.inc(len(added))
                 self._signal.moved(stream.append.execution_id, added[-1])
 
 
-def _measure(prepared: PreparedRequest) -> tuple[int, int]:
-    events = weight = 0
-    for stream in prepared.streams:
-        events += len(stream.drafts)
-        for draft in stream.drafts:
-            weight += 1 + len(draft.body) // BYTES_PER_WEIGHT
-    return events, weight
+def _measure(prepared: PreparedRequest) -> tuple[int, int, int]:
+    """Number of drafts, weight, and bytes of the largest one."""
+    sizes = [len(draft.body) for stream in prepared.streams for draft in stream.drafts]
+    return len(sizes), sum(1 + size // BYTES_PER_WEIGHT for size in sizes), max(sizes)

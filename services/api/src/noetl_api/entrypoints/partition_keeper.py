@@ -33,8 +33,8 @@ async def ensure_partitions(partitions: Partitions, metrics: ApiMetrics) -> None
 
 
 async def keep_partitions(partitions: Partitions, metrics: ApiMetrics, *, beat: Callable[[], None]) -> None:
-    """Look every hour; there are weeks to notice that it fails."""
+    """Look every hour, beginning one after the start; there are weeks to notice that it fails."""
     while True:
-        await ensure_partitions(partitions, metrics)
         beat()
         await asyncio.sleep(EVERY_SECONDS)
+        await ensure_partitions(partitions, metrics)

@@ -18,42 +18,41 @@ FOR SHARE
 -- name: clock
 SELECT clock_timestamp()
 
--- name: known — a statement of its own after the locks, so that its snapshot includes what their last holders wrote
+-- name: known_keys — a statement of its own after the locks, so that its snapshot includes what their last holders wrote
 --
--- Three questions in one round trip: keys that are taken, the first events under start keys, and how far aggregates
--- have come. Sub-selects with OFFSET 0 stay lookups, one per question, whatever the planner thinks of the tables.
-SELECT 'key' AS answer, event.execution_id, event.idempotency_key AS name, event.content_sha256, event.event_id,
-       event.stream_version, event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum,
-       event.body, NULL AS tenant_id, NULL AS organization_id
+-- The sub-select with OFFSET 0 stays a lookup per key, whatever the planner thinks of the table. The row without an id tells the time.
+SELECT event.execution_id, event.idempotency_key, event.content_sha256, event.event_id, event.stream_version,
+       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body
 FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, idempotency_key)
 CROSS JOIN LATERAL (
     SELECT * FROM noetl.event
     WHERE event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key OFFSET 0
 ) AS event
 UNION ALL
-SELECT 'start', event.execution_id, known.start_key, event.content_sha256, event.event_id, event.stream_version,
-       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body,
-       known.tenant_id, known.organization_id
-FROM unnest($3::text[], $4::text[], $5::text[]) AS asked (tenant_id, organization_id, start_key)
-JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
-CROSS JOIN LATERAL (
-    SELECT * FROM noetl.event
-    WHERE event.execution_id = known.execution_id AND event.stream_version = 1 OFFSET 0
-) AS event
-UNION ALL
-SELECT 'aggregate', asked.execution_id, asked.aggregate_id, NULL, NULL, NULL, last.aggregate_version,
-       NULL, NULL, NULL, NULL, NULL, NULL
-FROM unnest($6::bigint[], $7::text[]) AS asked (execution_id, aggregate_id)
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL, NULL
+
+-- name: aggregate_versions
+SELECT asked.execution_id, asked.aggregate_id, last.aggregate_version
+FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, aggregate_id)
 CROSS JOIN LATERAL (
     SELECT event.aggregate_version FROM noetl.event
     WHERE event.execution_id = asked.execution_id AND event.aggregate_id = asked.aggregate_id
       AND event.aggregate_type <> 'execution'
     ORDER BY event.aggregate_version DESC LIMIT 1
 ) AS last
-UNION ALL
-SELECT 'clock', NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL, NULL, NULL, NULL
 
--- name: insert_events
+-- name: started — executions under start keys; most are new, so their first events are asked for apart
+SELECT known.tenant_id, known.organization_id, known.start_key, known.execution_id
+FROM unnest($1::text[], $2::text[], $3::text[]) AS asked (tenant_id, organization_id, start_key)
+JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
+
+-- name: first_events
+SELECT event.execution_id, event.content_sha256, event.event_id, event.stream_version, event.aggregate_version,
+       event.ingest_time, event.prev_checksum, event.checksum, event.body
+FROM noetl.event
+WHERE event.execution_id = ANY($1::bigint[]) AND event.stream_version = 1
+
+-- name: insert_events — for a few rows, which COPY would take longer to begin with than to write
 INSERT INTO noetl.event (
     execution_id, stream_version, event_id, tenant_id, organization_id, event_type, aggregate_type, aggregate_id,
     aggregate_version, idempotency_key, content_sha256, event_time, ingest_time, node_name, stage_id, frame_id,
@@ -79,7 +78,14 @@ FROM unnest($6::text[], $7::text[], $10::text[], $1::bigint[])
 WHERE start_key IS NOT NULL
 ORDER BY tenant_id, organization_id, start_key
 
--- name: finish — heads, outbox and the wake-up of listeners; the order of outbox ids is the order of the rows
+-- name: insert_outbox — the order of ids is the order of the rows
+INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
+SELECT shard, execution_id, subject, message_id, headers, body
+FROM unnest($1::integer[], $2::bigint[], $3::text[], $4::text[], $5::jsonb[], $6::bytea[])
+     WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
+ORDER BY place
+
+-- name: finish — moves heads, and wakes whoever listens once this is committed
 WITH moved AS (
     UPDATE noetl.stream AS stream
     SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
@@ -87,14 +93,8 @@ WITH moved AS (
     FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[])
          AS moved (execution_id, version, checksum, ingest_time, terminal)
     WHERE stream.execution_id = moved.execution_id
-), queued AS (
-    INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
-    SELECT shard, execution_id, subject, message_id, headers, body
-    FROM unnest($6::integer[], $7::bigint[], $8::text[], $9::text[], $10::jsonb[], $11::bytea[])
-         WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
-    ORDER BY place
 )
-SELECT pg_notify('noetl_commit', $12)
+SELECT pg_notify('noetl_commit', $6)
 
 -- name: read_head
 SELECT tenant_id, organization_id, version, terminal FROM noetl.stream WHERE execution_id = $1

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 CHALLENGE = {"WWW-Authenticate": "Bearer"}
+CODES = {404: "http.not_found", 405: "http.method_not_allowed", 413: "http.too_large"}
+"""What the framework refuses by itself; its own phrases differ between versions of Python."""
 
 
 def install(app: FastAPI) -> None:
@@ -50,11 +52,10 @@ async def _validation_problem(request: Request, exc: Exception) -> Response:
 
 async def _framework_problem(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)  # noqa: S101 - that is what it is installed for
-    phrase = HTTPStatus(exc.status_code).phrase
-    code = f"http.{phrase.lower().replace(' ', '_').replace('-', '_')}"
+    code = CODES.get(exc.status_code, "http.refused")
     body = {
         "type": f"https://{ERROR_DOMAIN}/problems/{code}",
-        "title": phrase,
+        "title": code.removeprefix("http.").replace("_", " ").capitalize(),
         "status": exc.status_code,
         "detail": f"{request.method} {request.url.path}: {exc.detail}",
         "code": code,

@@ -1,0 +1,14 @@
+"""How this process collects garbage: rarely, because what an append allocates is gone with its answer."""
+
+import gc
+from typing import Final
+
+YOUNG_OBJECTS: Final = 50_000
+"""An append of a hundred events makes some thousand objects, none of them in a cycle."""
+
+
+def collect_rarely() -> None:
+    """Leave alone what was loaded at the start, and look for cycles a tenth as often as by default."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, 20, 50)
