@@ -56,15 +56,20 @@ class OutcomeError:
     code: str
     message: str
     retryable: bool
+    status_code: int | None = None
+    """Of the response that was refused, if there was one."""
 
     def to_json(self) -> JsonObject:
         """The error as templates and stored envelopes have it."""
-        return {
+        described: JsonObject = {
             "kind": self.kind.value,
             "code": self.code,
             "message": self.message,
             "retryable": self.retryable,
         }
+        if self.status_code is not None:
+            described |= {"status": self.status_code, "status_code": self.status_code}
+        return described
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,10 @@ class Outcome:
     error: OutcomeError | None = None
     py: Mapping[str, JsonValue] | None = None
     """What a python call has besides: `stdout`, `stderr` and, if it failed, `traceback`."""
+    http: Mapping[str, JsonValue] | None = None
+    """What an http call has besides: `status` and `headers` of the response."""
+    pg: Mapping[str, JsonValue] | None = None
+    """What the database said about a failed statement: `sqlstate`, `detail`, `constraint` and so on."""
     meta: OutcomeMeta = field(default_factory=OutcomeMeta)
 
     @property
@@ -98,13 +107,17 @@ class Outcome:
         code: str,
         message: str,
         retryable: bool | None = None,
+        status_code: int | None = None,
+        data: JsonValue = None,
         py: Mapping[str, JsonValue] | None = None,
+        http: Mapping[str, JsonValue] | None = None,
+        pg: Mapping[str, JsonValue] | None = None,
         meta: OutcomeMeta | None = None,
     ) -> "Outcome":
-        """An error without data, as retryable as its kind unless said otherwise."""
+        """An error with what there is to keep, as retryable as its kind unless said otherwise."""
         decided = kind.is_retryable if retryable is None else retryable
-        error = OutcomeError(kind=kind, code=code, message=message, retryable=decided)
-        return cls(error=error, py=py, meta=meta or OutcomeMeta())
+        error = OutcomeError(kind=kind, code=code, message=message, retryable=decided, status_code=status_code)
+        return cls(data=data, error=error, py=py, http=http, pg=pg, meta=meta or OutcomeMeta())
 
     def result(self) -> JsonValue:
         """What becomes the step's result: the data or, after an error, what was kept and the error itself."""
@@ -122,6 +135,7 @@ class Outcome:
         envelope: JsonObject = {"status": self.status, "data": self.data, "meta": meta}
         if self.error is not None:
             envelope["error"] = self.error.to_json()
-        if self.py is not None:
-            envelope["py"] = dict(self.py)
+        for name, facts in (("http", self.http), ("pg", self.pg), ("py", self.py)):
+            if facts is not None:
+                envelope[name] = dict(facts)
         return envelope

@@ -24,6 +24,8 @@ class ToolCall:
     """Templates of the tool's inputs, merged with those of its step."""
     config: Mapping[str, JsonValue] = field(default_factory=dict)
     """Templates of what else the kind has: `code`, `libs`, `result` and so on."""
+    auth: JsonValue = None
+    """Which credentials the call needs: a name, `{type or source, key}`, a map of aliases, or templates of these."""
     names: Mapping[str, object] = field(default_factory=dict)
     now: str | None = None
     """What `now()` gives in this call."""
