@@ -1,4 +1,4 @@
-"""The python tool: renders the code and its inputs, has a child process run them, tells how that ended."""
+"""The python tool: gets the code, renders it and its inputs, has a child process run them, tells how that ended."""
 
 import base64
 import binascii
@@ -10,24 +10,30 @@ from noetl_core.playbook.expressions import TemplateFailed
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.tools.call_failed import CallFailed
 from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut
 from noetl_worker.tools.python_pool import Owner, PythonCode, PythonPool
+from noetl_worker.tools.script_source import ScriptSources
+from noetl_worker.tools.tool_config import ToolConfig
 
 _KINDS = frozenset(kind.value for kind in ErrorKind)
 
 
 class PythonTool:
-    """Runs `code_b64`, else `code`, in the pool."""
+    """Runs `script`, else `code_b64`, else `code`, in the pool."""
 
-    def __init__(self, pool: PythonPool) -> None:
+    def __init__(self, pool: PythonPool, scripts: ScriptSources | None = None) -> None:
         self._pool = pool
+        self._scripts = scripts
 
     async def run(self, call: ToolCall) -> Outcome:
         """The result of the user's code; only an exception, a timeout or a dead child is an error."""
         try:
-            source = _source(call)
+            source = _rendered(call, await self._source(call))
         except ValueError as exc:
             return Outcome.failed(kind=ErrorKind.SCHEMA, code="PY_NO_CODE", message=str(exc))
+        except CallFailed as exc:
+            return exc.outcome
         libs = call.render(call.config.get("libs"))
         code = PythonCode(
             source=source,
@@ -47,8 +53,13 @@ class PythonTool:
             )
         return _outcome(end, timeout_seconds=call.timeout_seconds)
 
+    async def _source(self, call: ToolCall) -> str:
+        if call.config.get("script") is not None and self._scripts is not None:
+            return await self._scripts.load(ToolConfig(call))
+        return _written(call)
 
-def _source(call: ToolCall) -> str:
+
+def _written(call: ToolCall) -> str:
     encoded, source = call.config.get("code_b64"), call.config.get("code")
     if isinstance(encoded, str):
         try:
@@ -57,6 +68,10 @@ def _source(call: ToolCall) -> str:
             raise ValueError("code_b64 is not base64 of UTF-8 text") from exc
     if not isinstance(source, str):
         raise ValueError("a python step needs code or code_b64")
+    return source
+
+
+def _rendered(call: ToolCall, source: str) -> str:
     try:
         rendered = call.render(source)
     except TemplateFailed:

@@ -1,0 +1,163 @@
+"""The request that an http step describes: address, query, headers and one of the forms that a body can have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+import httpx
+from noetl_core.canonical import JsonValue
+
+from noetl_worker.application.credential_names import is_credential_name
+from noetl_worker.tools.call_failed import misconfigured
+from noetl_worker.tools.http_auth import HttpAuth
+from noetl_worker.tools.tool_config import ToolConfig
+
+FORM = "application/x-www-form-urlencoded"
+JSON = "application/json"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+
+_BODY_KEYS = ("json", "payload", "form", "body", "data")
+_WITHOUT_BODY = frozenset({"GET", "HEAD"})
+_SPLIT_KEYS = frozenset({"query", "body"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request before it is sent, and what of it must stay with the server it is meant for."""
+
+    method: str
+    url: httpx.URL
+    headers: httpx.Headers
+    content: bytes | None
+    secret_headers: frozenset[str] = field(default_factory=frozenset)
+    secret_params: frozenset[str] = field(default_factory=frozenset)
+
+
+def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
+    """Everything is rendered here, before anything is sent."""
+    method = (config.text("method") or "GET").upper()
+    if not method.isascii() or not method.isalpha():
+        raise misconfigured("`method` is not the name of an HTTP method")
+    headers = _headers(config.mapping("headers"))
+    params = _params(config.mapping("params"))
+    content_type, content, query = _body(config, method, headers.get("Content-Type"))
+    params += query
+    if content_type is not None and "Content-Type" not in headers:
+        headers["Content-Type"] = content_type
+    idempotency_key = config.call.names.get("idempotency_key")
+    if method != "GET" and idempotency_key and IDEMPOTENCY_KEY not in headers:
+        headers[IDEMPOTENCY_KEY] = str(idempotency_key)
+    url = _url(config.required_text("url", "endpoint"))
+    config.secrets.add(url.password)
+    for name, value in auth.headers.items():
+        headers[name] = value
+    url = _with_params(url, [*params, *auth.params.items()])
+    return HttpRequest(
+        method=method,
+        url=url,
+        headers=headers,
+        content=content,
+        secret_headers=frozenset(
+            name.lower() for name in headers if name.lower() in _lower(auth.headers) or is_credential_name(name)
+        ),
+        secret_params=frozenset(auth.params),
+    )
+
+
+def query_text(value: JsonValue) -> str:
+    """A value as a query or a form carries it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else str(value)
+
+
+def _url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text.strip())
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise misconfigured(f"`url` is not an address: {exc}") from exc
+    if url.scheme not in ("http", "https") or not url.host:
+        raise misconfigured("`url` must be an http:// or https:// address with a host")
+    return url
+
+
+def _with_params(url: httpx.URL, params: list[tuple[str, str]]) -> httpx.URL:
+    """Added to what the address has already, which stays as it is written."""
+    if not params:
+        return url
+    query = url.query.decode()
+    joined = "&".join(part for part in (query, urlencode(params)) if part)
+    return url.copy_with(query=joined.encode())
+
+
+def _headers(given: Mapping[str, JsonValue]) -> httpx.Headers:
+    headers = httpx.Headers()
+    for name, value in given.items():
+        if value is None:
+            continue
+        text = query_text(value)
+        if any(character in "\r\n\0" for character in name + text):
+            raise misconfigured(f"the header {name!r} has a line break")
+        headers[name] = text
+    return headers
+
+
+def _params(given: Mapping[str, JsonValue]) -> list[tuple[str, str]]:
+    """Nulls are dropped, lists repeat their name."""
+    return [
+        (name, query_text(item))
+        for name, value in given.items()
+        for item in (value if isinstance(value, list) else [value])
+        if item is not None
+    ]
+
+
+def _body(
+    config: ToolConfig, method: str, content_type: str | None
+) -> tuple[str | None, bytes | None, list[tuple[str, str]]]:
+    """The type and the bytes of the body, and what of `data` belongs into the query."""
+    key = next((key for key in _BODY_KEYS if key in config), None)
+    value = None if key is None else config.value(key)
+    if key is None or value is None:
+        return None, None, []
+    query: list[tuple[str, str]] = []
+    if key == "data":
+        if isinstance(value, dict) and value and value.keys() <= _SPLIT_KEYS:
+            given = value.get("query") or {}
+            if not isinstance(given, dict):
+                raise misconfigured("`data.query` is not a map")
+            query, value = _params(given), value.get("body")
+        elif method in _WITHOUT_BODY and isinstance(value, dict):
+            query, value = _params(value), None
+    if value is None:
+        return None, None, query
+    is_form = key == "form" or (content_type or "").lower().startswith(FORM)
+    return *_encoded(key, value, is_form=is_form), query
+
+
+def _encoded(key: str, value: JsonValue, *, is_form: bool) -> tuple[str | None, bytes]:
+    if is_form and isinstance(value, dict):
+        return FORM, urlencode(_params(value)).encode()
+    if key == "form" and not isinstance(value, str):
+        raise misconfigured("`form` is neither a map nor text")
+    if isinstance(value, str) and key not in ("json", "payload"):
+        return (FORM if key == "form" else None), value.encode()
+    if isinstance(value, str) and key == "payload" and _is_json(value):
+        return JSON, value.encode()  # a template that ends in `tojson` has written it out already
+    return JSON, json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except ValueError:
+        return False
+
+
+def _lower(names: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(name.lower() for name in names)

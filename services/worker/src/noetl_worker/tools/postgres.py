@@ -1,0 +1,106 @@
+"""The postgres tool: statements, each on its own, over pooled connections."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from noetl_worker.application.credentials import Credentials
+from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.tools.call_failed import CallFailed, without_secrets
+from noetl_worker.tools.postgres_access import lent_connection, target_of, timed_out
+from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
+from noetl_worker.tools.postgres_pools import PostgresPools
+from noetl_worker.tools.postgres_rows import Connection, run_statement
+from noetl_worker.tools.postgres_target import PostgresTarget
+from noetl_worker.tools.python_pool import Owner
+from noetl_worker.tools.script_source import ScriptSources
+from noetl_worker.tools.sql_results import SqlError, StatementEnd, combined
+from noetl_worker.tools.sql_source import sql_statements
+from noetl_worker.tools.tool_config import ToolConfig
+
+DEFAULT_TIMEOUT_SECONDS = 600.0
+
+_OPEN_TRANSACTION = SqlError(
+    kind=ErrorKind.CLIENT_ERROR,
+    code="PG_OPEN_TRANSACTION",
+    message="the statements began a transaction and did not end it, so it was rolled back",
+)
+
+
+class PostgresTool:
+    """Runs SQL in the databases that credentials name."""
+
+    def __init__(
+        self,
+        pools: PostgresPools,
+        *,
+        credentials: Credentials,
+        scripts: ScriptSources,
+        default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        self._pools = pools
+        self._credentials = credentials
+        self._scripts = scripts
+        self._default_timeout_seconds = default_timeout_seconds
+
+    async def run(self, call: ToolCall) -> Outcome:
+        """The results of all statements; one that fails makes it an error, and the others run all the same."""
+        config = ToolConfig(call)
+        try:
+            outcome = await self._outcome(config)
+        except CallFailed as exc:
+            outcome = exc.outcome
+        return without_secrets(outcome, config.secrets)
+
+    async def _outcome(self, config: ToolConfig) -> Outcome:
+        statements = await sql_statements(config, self._scripts)
+        pool = config.mapping("pool") if isinstance(config.value("pool"), dict) else {}
+        max_size = pool.get("max_size")
+        target = await target_of(config, self._credentials)
+        timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
+        ends: list[StatementEnd] = []
+        try:
+            async with asyncio.timeout(timeout_seconds) as limit:
+                await self._run_all(
+                    statements,
+                    ends,
+                    owner=config.owner,
+                    target=target,
+                    timeout_seconds=timeout_seconds,
+                    max_size=max_size if isinstance(max_size, int) and max_size > 0 else None,
+                )
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            ends.append(StatementEnd(error=timed_out(timeout_seconds)))
+        return combined(ends)
+
+    async def _run_all(
+        self,
+        statements: list[str],
+        ends: list[StatementEnd],
+        *,
+        owner: Owner,
+        target: PostgresTarget,
+        timeout_seconds: float,
+        max_size: int | None,
+    ) -> None:
+        async with lent_connection(
+            self._pools, owner=owner, target=target, timeout_seconds=timeout_seconds, max_size=max_size
+        ) as connection:
+            for statement in statements:
+                end = await run_statement(connection, statement, max_bytes=self._pools.limits.max_result_bytes)
+                ends.append(end)
+                if connection.is_closed() or (end.error is not None and end.error.ends_call):
+                    break
+            else:
+                if connection.is_in_transaction():
+                    await _roll_back(connection)
+                    ends.append(StatementEnd(error=_OPEN_TRANSACTION))
+
+
+async def _roll_back(connection: Connection) -> None:
+    with contextlib.suppress(*DRIVER_ERRORS):
+        await connection.execute("ROLLBACK")

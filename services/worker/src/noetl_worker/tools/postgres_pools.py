@@ -1,0 +1,112 @@
+"""The worker's connections to PostgreSQL: a bounded pool per credential and organization, closed when unused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import asyncpg
+
+from noetl_worker.tools.postgres_target import PostgresTarget
+from noetl_worker.tools.postgres_values import set_codecs
+from noetl_worker.tools.python_pool import Owner
+from noetl_worker.tools.shared_resources import SharedResources, SharingLimits
+
+APPLICATION_NAME = "noetl-worker"
+
+_SERVER_GRACE_SECONDS = 5.0
+"""The server's own limits are only for workers that cannot cancel any more, so they come later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresLimits:
+    """How many connections there may be, and how long things may take."""
+
+    max_connections_per_pool: int = 8
+    connect_seconds: float = 10.0
+    wait_seconds: float = 30.0
+    """For a connection of a pool that has none free."""
+    idle_seconds: float = 60.0
+    max_result_bytes: int = 256 * 1024 * 1024
+    sharing: SharingLimits = field(default_factory=SharingLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolKey:
+    """Who shares a pool: nobody with another organization or another password."""
+
+    owner: Owner
+    target: PostgresTarget
+    max_size: int
+
+
+class PostgresPools:
+    """Lends connections."""
+
+    def __init__(self, limits: PostgresLimits | None = None) -> None:
+        self.limits = limits or PostgresLimits()
+        self._pools: SharedResources[PoolKey, Any] = SharedResources(limits=self.limits.sharing, close=_close)
+
+    async def __aenter__(self) -> Self:
+        """Nothing is opened yet."""
+        await self._pools.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close every connection, also those in use."""
+        await self._pools.__aexit__(kind, error, trace)
+
+    @property
+    def open_count(self) -> int:
+        """How many pools there are."""
+        return self._pools.open_count
+
+    @asynccontextmanager
+    async def connection(
+        self, owner: Owner, target: PostgresTarget, *, timeout_seconds: float, max_size: int | None = None
+    ) -> AsyncIterator[Any]:
+        """A connection for one call; when that is cancelled, so is the query on the server."""
+        size = min(max_size or self.limits.max_connections_per_pool, self.limits.max_connections_per_pool)
+        key = PoolKey(owner=owner, target=target, max_size=size)
+        async with (
+            self._pools.use(key, lambda: self._open(key)) as pool,
+            pool.acquire(timeout=min(self.limits.wait_seconds, timeout_seconds)) as connection,
+        ):
+            milliseconds = round((timeout_seconds + _SERVER_GRACE_SECONDS) * 1000)
+            await connection.execute(
+                f"SET statement_timeout = {milliseconds}; SET idle_in_transaction_session_timeout = {milliseconds}"
+            )
+            yield connection
+
+    async def _open(self, key: PoolKey) -> Any:
+        target = key.target
+        return await asyncpg.create_pool(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password,  # never None: the driver would look for one in the worker's environment
+            database=target.database,
+            ssl=target.sslmode,
+            server_settings={**dict(target.settings), "application_name": APPLICATION_NAME},
+            min_size=0,
+            max_size=key.max_size,
+            timeout=self.limits.connect_seconds,
+            max_inactive_connection_lifetime=self.limits.idle_seconds,
+            # Statements are written by people and seldom twice the same; poolers in between know none either.
+            statement_cache_size=0,
+            init=set_codecs,
+        )
+
+
+async def _close(pool: Any) -> None:
+    try:
+        async with asyncio.timeout(2.0):
+            await pool.close()
+    except TimeoutError:
+        pool.terminate()

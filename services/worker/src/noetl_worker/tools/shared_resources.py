@@ -1,0 +1,147 @@
+"""Connections and pools that calls share: opened once per key, bounded in number, closed when nobody uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from noetl_core.errors import Overloaded, Unavailable
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingLimits:
+    """How many are open at most, and for how long one stays open that nobody uses."""
+
+    max_open: int = 32
+    idle_seconds: float = 60.0
+    close_seconds: float = 10.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Entry(Generic[R]):
+    opening: asyncio.Task[R]
+    users: int = 0
+    unused_since: float = 0.0
+
+
+class SharedResources(Generic[K, R]):
+    """Hands out one resource per key to any number of users at once."""
+
+    def __init__(
+        self,
+        *,
+        limits: SharingLimits,
+        close: Callable[[R], Awaitable[None]],
+        is_usable: Callable[[R], bool] = lambda resource: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._close = close
+        self._is_usable = is_usable
+        self._clock = clock
+        self._entries: dict[K, _Entry[R]] = {}
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        """From here on, what stays unused is closed."""
+        self._sweeper = asyncio.create_task(self._sweep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close everything, also what is in use."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._sweeper
+        for key in tuple(self._entries):
+            self._dismiss(key)
+        await asyncio.gather(*self._farewells)
+
+    @property
+    def open_count(self) -> int:
+        """How many there are at the moment."""
+        return len(self._entries)
+
+    @asynccontextmanager
+    async def use(self, key: K, open_one: Callable[[], Awaitable[R]]) -> AsyncIterator[R]:
+        """The resource of a key, opened if need be; raises what opening raises, or `Overloaded`."""
+        entry = self._entry(key, open_one)
+        entry.users += 1
+        try:
+            # Shielded: others may wait for the same one, and it is good for later calls.
+            resource = await asyncio.shield(entry.opening)
+            yield resource
+        except asyncio.CancelledError:
+            if entry.opening.cancelled():
+                raise Unavailable("the worker is stopping") from None
+            raise
+        finally:
+            entry.users -= 1
+            entry.unused_since = self._clock()
+            if self._entries.get(key) is entry and _has_failed(entry.opening):
+                del self._entries[key]
+
+    def _entry(self, key: K, open_one: Callable[[], Awaitable[R]]) -> _Entry[R]:
+        if self._is_closed:
+            raise Unavailable("the worker is stopping")
+        known = self._entries.get(key)
+        if known is not None:
+            opened = known.opening.done() and not _has_failed(known.opening)
+            if not known.opening.done() or (opened and self._is_usable(known.opening.result())):
+                return known
+            self._dismiss(key)
+        if len(self._entries) >= self._limits.max_open:
+            self._make_room()
+
+        async def opening() -> R:
+            return await open_one()
+
+        entry = _Entry(opening=asyncio.create_task(opening()))
+        self._entries[key] = entry
+        return entry
+
+    def _make_room(self) -> None:
+        unused = [(entry.unused_since, key) for key, entry in self._entries.items() if not entry.users]
+        if not unused:
+            raise Overloaded(f"{len(self._entries)} connections are in use, which is the limit")
+        self._dismiss(min(unused, key=lambda pair: pair[0])[1])
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._limits.idle_seconds / 4)
+            limit = self._clock() - self._limits.idle_seconds
+            for key, entry in tuple(self._entries.items()):
+                if not entry.users and entry.unused_since <= limit:
+                    self._dismiss(key)
+
+    def _dismiss(self, key: K) -> None:
+        entry = self._entries.pop(key)
+        farewell = asyncio.create_task(self._see_off(entry))
+        self._farewells.add(farewell)
+        farewell.add_done_callback(self._farewells.discard)
+
+    async def _see_off(self, entry: _Entry[R]) -> None:
+        if not entry.opening.done():
+            entry.opening.cancel()
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            resource = await entry.opening
+            async with asyncio.timeout(self._limits.close_seconds):
+                await self._close(resource)
+
+
+def _has_failed(opening: asyncio.Task[R]) -> bool:
+    return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -1,0 +1,120 @@
+"""The shell tool: commands of /bin/sh, one after the other, in a child process that is killed with all they start."""
+
+from __future__ import annotations
+
+from noetl_core.canonical import JsonObject, JsonValue
+from noetl_core.errors import Overloaded, Unavailable
+from noetl_core.playbook.expressions import TemplateFailed
+
+from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.tools.call_failed import CallFailed, misconfigured
+from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut
+from noetl_worker.tools.python_pool import PythonCode, PythonPool
+from noetl_worker.tools.tool_config import ToolConfig
+
+DEFAULT_TIMEOUT_SECONDS = 600.0
+MAX_OUTPUT_BYTES = 1024 * 1024
+"""Of each stream, the end is kept."""
+
+_PROGRAM = """
+import subprocess
+code = 0
+for command in input_data["commands"]:
+    code = subprocess.run(["/bin/sh", *input_data["options"], "-c", command], stdin=subprocess.DEVNULL).returncode
+    if code:
+        break
+result = code if code >= 0 else 128 - code
+"""
+
+
+class ShellTool:
+    """Runs `cmds` with the few variables that the pool's children have."""
+
+    def __init__(self, pool: PythonPool, *, default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> None:
+        self._pool = pool
+        self._default_timeout_seconds = default_timeout_seconds
+
+    async def run(self, call: ToolCall) -> Outcome:
+        """`{stdout, stderr, exit_code}`; a command that fails is the last one, and an error that keeps them."""
+        config = ToolConfig(call)
+        timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
+        try:
+            commands, options = _commands(config)
+        except CallFailed as exc:
+            return exc.outcome
+        code = PythonCode(source=_PROGRAM, inputs={"commands": [*commands], "options": [*options]})
+        try:
+            end = await self._pool.run(owner=config.owner, code=code, timeout_seconds=timeout_seconds)
+        except Overloaded as exc:
+            return Outcome.failed(kind=ErrorKind.RATE_LIMIT, code="SHELL_POOL_FULL", message=exc.message)
+        except Unavailable as exc:
+            return Outcome.failed(kind=ErrorKind.UNKNOWN, code="SHELL_UNAVAILABLE", message=exc.message, retryable=True)
+        return _outcome(end, timeout_seconds=timeout_seconds)
+
+
+def _commands(config: ToolConfig) -> tuple[list[str], list[str]]:
+    """The commands, and how the shell is told to treat them.
+
+    A text is one program, in which the first command that fails ends it; those of a list are programs each.
+    """
+    written = config.call.config.get("cmds")
+    value = _rendered(config, written) if isinstance(written, str) else written
+    if isinstance(value, str) and value.strip():
+        return [value], ["-e"]
+    if isinstance(value, list):
+        is_written = isinstance(written, list)
+        commands = [_rendered(config, item) if is_written and isinstance(item, str) else item for item in value]
+        texts = [command for command in commands if isinstance(command, str)]
+        if texts and len(texts) == len(commands):
+            return texts, []
+    raise misconfigured("a shell step needs `cmds`, a text or a list of texts")
+
+
+def _rendered(config: ToolConfig, text: str) -> JsonValue:
+    try:
+        return config.call.render(text)
+    except TemplateFailed:
+        return text  # a shell has braces of its own; what is no template runs as it is written
+
+
+def _outcome(end: CallEnd, *, timeout_seconds: float) -> Outcome:
+    match end:
+        case Answered(answer=answer, printed=printed) if isinstance(answer.data, int):
+            result = _result(printed, answer.data)
+            if answer.data == 0:
+                return Outcome(data=result)
+            return Outcome.failed(
+                kind=ErrorKind.UNKNOWN,
+                code=f"SHELL_EXIT_{answer.data}",
+                message=_message(printed, answer.data),
+                data=result,
+            )
+        case Answered(answer=answer, printed=printed):
+            message = f"the shell could not be started: {(answer.error or {}).get('message')}"
+            return Outcome.failed(
+                kind=ErrorKind.UNKNOWN, code="SHELL_UNAVAILABLE", message=message, data=_result(printed, None)
+            )
+        case TimedOut(printed=printed):
+            return Outcome.failed(
+                kind=ErrorKind.TIMEOUT,
+                code="TIMEOUT",
+                message=f"the commands were still running after {timeout_seconds:g} s and were killed",
+                data=_result(printed, None),
+            )
+        case Died(reason=reason, printed=printed):
+            return Outcome.failed(
+                kind=ErrorKind.UNKNOWN,
+                code="SHELL_DIED",
+                message=f"the process that ran the commands ended: {reason}",
+                data=_result(printed, None),
+            )
+
+
+def _result(printed: Printed, exit_code: int | None) -> JsonObject:
+    return {"stdout": printed.stdout, "stderr": printed.stderr, "exit_code": exit_code}
+
+
+def _message(printed: Printed, exit_code: int) -> str:
+    last = next((line.strip() for line in reversed(printed.stderr.splitlines()) if line.strip()), "")
+    return f"a command ended with exit code {exit_code}" + (f": {last[:300]}" if last else "")

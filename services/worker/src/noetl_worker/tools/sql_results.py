@@ -1,0 +1,69 @@
+"""What one statement gave, and what a call of several statements results in; for every SQL tool alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from noetl_core.canonical import JsonObject, JsonValue
+
+from noetl_worker.application.outcome import ErrorKind, Outcome
+
+Row = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlError:
+    """Why a statement failed, in words that policies understand."""
+
+    kind: ErrorKind
+    code: str
+    message: str
+    retryable: bool | None = None
+    facts: Mapping[str, JsonValue] | None = None
+    """What else the database said: `pg` of the outcome."""
+    ends_call: bool = False
+    """Whether no further statement can be run, because the connection is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatementEnd:
+    """Rows, or the number of rows that a statement changed, or an error."""
+
+    columns: tuple[str, ...] | None = None
+    rows: Sequence[Row] = ()
+    row_count: int = 0
+    message: str = ""
+    error: SqlError | None = None
+
+    def to_json(self) -> JsonObject:
+        """The form in which templates find it as `command_0` and so on."""
+        if self.error is not None:
+            return {"status": "error", "message": self.error.message, "code": self.error.code}
+        if self.columns is None:
+            return {"status": "success", "row_count": self.row_count, "message": self.message}
+        rows: list[JsonValue] = list(self.rows)
+        columns: list[JsonValue] = list(self.columns)
+        return {"status": "success", "rows": rows, "row_count": len(rows), "columns": columns}
+
+
+def combined(ends: Sequence[StatementEnd]) -> Outcome:
+    """The last statement's fields on top, each one's below; the first error is the call's."""
+    each = [end.to_json() for end in ends]
+    data: JsonObject = dict(each[-1]) if each else {}
+    if each and ends[-1].columns is not None and ends[-1].error is None:
+        data["statement_count"] = len(ends)
+    data |= {f"command_{index}": one for index, one in enumerate(each)}
+    error = next((end.error for end in ends if end.error is not None), None)
+    if error is None:
+        return Outcome(data=data)
+    failures = sum(end.error is not None for end in ends)
+    of_how_many = f" ({failures} of {len(ends)} statements failed)" if len(ends) > 1 else ""
+    return Outcome.failed(
+        kind=error.kind,
+        code=error.code,
+        message=f"{error.message}{of_how_many}",
+        retryable=error.retryable,
+        data=data,
+        pg=error.facts,
+    )
