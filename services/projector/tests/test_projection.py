@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -17,12 +18,13 @@ from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.projection_store import ShardCheckpoint
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.sharding import shard_of
-from noetl_projector.application import project_batch
+from noetl_projector.application import read_missing
 from noetl_projector.application.advance import Wanted
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import GRACE, OVERLAP, CompareHeads
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
@@ -70,8 +72,8 @@ class Process:
             metrics=counts,
         )
         self.project = ProjectBatch(
-            log,
             store,
+            ReadMissing(log, counts),
             store_rows,
             owns=lambda shard: shard in self.epochs,
             known=self.known,
@@ -262,8 +264,8 @@ async def test_a_state_that_is_not_in_memory_is_loaded() -> None:
 
 
 async def test_a_long_history_is_read_in_pages_and_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(project_batch, "READ_PAGE", 3)
-    monkeypatch.setattr(project_batch, "MAX_READ_EVENTS", 6)
+    monkeypatch.setattr(read_missing, "READ_PAGE", 3)
+    monkeypatch.setattr(read_missing, "MAX_READ_EVENTS", 6)
     history = two_steps(History())
     one = process(history)
 
@@ -369,6 +371,35 @@ async def test_a_gap_that_cannot_be_read_now_is_filled_later_and_harms_nobody() 
     await one.compare()
     assert one.version() == 18
     assert one.troubles.to_retry() == {}
+
+
+async def test_while_the_log_is_away_one_attempt_is_enough_for_a_whole_batch() -> None:
+    histories = [two_steps(History(EXECUTION + number)) for number in range(30)]
+    one = process(*histories)
+    one.log.failure = Unavailable("api is away")
+
+    await one.project(
+        [
+            Wanted(execution_id=history.execution_id, shard=shard_of(history.execution_id, 64), target=18)
+            for history in histories
+        ]
+    )
+
+    assert one.log.attempts <= read_missing.CONCURRENT_READS
+    assert len(one.troubles.to_retry()) == 30
+
+
+async def test_rows_that_could_not_be_written_together_are_written_a_few_at_a_time() -> None:
+    """A database that needs too long for them is not away, but says the same."""
+    histories = [two_steps(History(EXECUTION + number)) for number in range(20)]
+    one = process(*histories)
+    one.store.most_rows = 4
+
+    for _ in range(9):
+        with suppress(Unavailable):
+            await one.compare()
+
+    assert rows_of(one.store) == await straight(histories)
 
 
 def broken(execution_id: int = EXECUTION) -> History:

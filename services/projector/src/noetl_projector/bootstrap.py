@@ -30,6 +30,7 @@ from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
+from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
@@ -129,8 +130,8 @@ class Projector:
             metrics=self._metrics,
         )
         self._project = ProjectBatch(
-            log,
             store,
+            ReadMissing(log, self._metrics),
             store_rows,
             owns=self._owns,
             known=self._known,
@@ -192,6 +193,7 @@ class Projector:
                 hurry=self._hurry,
                 beat=beat,
             ),
+            max_silence_seconds=30.0 + 3 * settings.head_poll_seconds,
         )
         group.loop(
             "checkpoints", lambda beat: self._checkpoints.keep(every_seconds=settings.checkpoint_seconds, beat=beat)

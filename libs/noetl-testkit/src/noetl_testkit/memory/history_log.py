@@ -23,6 +23,7 @@ class HistoryLog:
         self.failure: NoetlError | None = None
         self.reads: list[tuple[int, int, int]] = []
         """What was read: execution, first and last version."""
+        self.attempts = 0
         self.listings: list[datetime | None] = []
         """Since when moved heads were asked for."""
         self._shard_count = shard_count
@@ -46,6 +47,7 @@ class HistoryLog:
         limit: int = 500,
     ) -> EventPage:
         """Events of a version range."""
+        self.attempts += 1
         self._check()
         if execution_id not in self.histories:
             raise NotFound("execution", execution_id, code="execution.not_found")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from noetl_core.commands.state import Command
-from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.errors import InvalidInput, NoetlError, Unavailable
 from noetl_core.execution_view import execution_view, silent_after
 from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
@@ -44,7 +44,7 @@ class StoredCommand:
 
 
 class InMemoryProjections:
-    """Rows in dictionaries; `failure` and `unholdable` are switches for tests."""
+    """Rows in dictionaries; `failure`, `unholdable` and `most_rows` are switches for tests."""
 
     def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.executions: dict[int, StoredExecution] = {}
@@ -53,6 +53,8 @@ class InMemoryProjections:
         self.writes = 0
         self.failure: NoetlError | None = None
         self.unholdable: set[int] = set()
+        self.most_rows: int | None = None
+        """How many can be written before the time is over."""
         self._now = now
 
     async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
@@ -74,6 +76,8 @@ class InMemoryProjections:
     async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
         """Store what is newer and not of a deposed owner."""
         self._check()
+        if self.most_rows is not None and len(executions) > self.most_rows:
+            raise Unavailable("the store did not answer in time")
         if any(one.state.execution.execution_id in self.unholdable for one in executions):
             raise InvalidInput("the store refuses a projection")
         self.writes += 1

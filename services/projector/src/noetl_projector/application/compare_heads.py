@@ -76,7 +76,7 @@ class CompareHeads:
             since = min(self._compared_to[shard] for shard in settled) - OVERLAP
             await self._compare(settled, since=since, grace=timedelta() if bus_is_away else GRACE, beat=beat)
 
-    async def glance(self) -> None:
+    async def glance(self, *, beat: Callable[[], None] = lambda: None) -> None:
         """Look only at what moved a moment ago: cheap enough to be done often, and made good by the next comparison."""
         settled = frozenset(self._owned()) & self._compared_to.keys()
         if not settled:
@@ -86,7 +86,7 @@ class CompareHeads:
         began: datetime | None = None
         async for page in self._moved(settled, since):
             began = began or page.now
-            await self._catch_up(page.heads)
+            await self._catch_up(page.heads, beat)
         self._glanced_to = began
 
     async def _retry(self) -> None:
@@ -117,11 +117,10 @@ class CompareHeads:
         async for page in self._moved(shards, since):
             began = began or page.now
             due = [head for head in page.heads if head.updated_at <= page.now - grace]
-            behind += await self._catch_up(due)
+            behind += await self._catch_up(due, beat)
             for head in page.heads:
                 if head.execution_id in self._troubles:
                     self._stuck.setdefault(head.execution_id, (head.shard, head.updated_at))
-            beat()
         if began is not None:
             self._note(shards, began)
         return behind
@@ -137,7 +136,7 @@ class CompareHeads:
                 return
             after = (page.heads[-1].updated_at, page.heads[-1].execution_id)
 
-    async def _catch_up(self, heads: Sequence[MovedHead]) -> int:
+    async def _catch_up(self, heads: Sequence[MovedHead], beat: Callable[[], None]) -> int:
         known = {head.execution_id: self._known.version(head.execution_id) for head in heads}
         unknown = [execution_id for execution_id, version in known.items() if version is None]
         stored = await self._store.versions(unknown) if unknown else {}
@@ -148,6 +147,7 @@ class CompareHeads:
             if versions[head.execution_id] < head.version
         ]
         for start in range(0, len(behind), EXECUTIONS_A_BATCH):
+            beat()
             await self._bring_up(behind[start : start + EXECUTIONS_A_BATCH], versions)
         return len(behind)
 

@@ -5,24 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
-from noetl_core.errors import NoetlError
 from noetl_core.fold import empty
-from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.projection_store import ProjectionStore
 
 from noetl_projector.application.advance import Advance, Wanted
-from noetl_projector.application.fold_events import Folded, fold_on, follows, unseen
+from noetl_projector.application.fold_events import Folded, unseen
 from noetl_projector.application.known_states import KnownStates
+from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows, Unholdable
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.telemetry import ProjectorMetrics
-
-READ_PAGE: Final = 500
-MAX_READ_EVENTS: Final = 1_000
-"""Of one execution in one batch, so that a long history delays its neighbours by a moment only."""
-CONCURRENT_READS: Final = 8
 
 
 class ProjectBatch:
@@ -30,8 +23,8 @@ class ProjectBatch:
 
     def __init__(
         self,
-        log: EventLog,
         store: ProjectionStore,
+        read_missing: ReadMissing,
         store_rows: StoreRows,
         *,
         owns: Callable[[int], bool],
@@ -39,27 +32,26 @@ class ProjectBatch:
         troubles: Troubles,
         metrics: ProjectorMetrics,
     ) -> None:
-        self._log = log
         self._store = store
+        self._read_missing = read_missing
         self._store_rows = store_rows
         self._owns = owns
         self._known = known
         self._troubles = troubles
         self._metrics = metrics
         self._one_at_a_time = asyncio.Lock()
-        self._reads = asyncio.Semaphore(CONCURRENT_READS)
 
     async def __call__(self, wanted: Sequence[Wanted]) -> Mapping[int, int]:
         """Project, each execution named once; returns the versions that their rows have now.
 
-        Raises only while the database is away, and then nothing has changed. What could not be read, folded or
-        stored is among the troubles afterwards, and looked at again together with the heads.
+        Raises only while the database is away; what was written until then stays written, and known. What could not
+        be read, folded or stored is among the troubles afterwards, and looked at again with the heads.
         """
         async with self._one_at_a_time:
             began_at = time.perf_counter()
             due = await self._due([one for one in wanted if self._may_project(one)])
             folded = [(one, one.fold_in_hand()) for one in due if not one.needs_reading]
-            folded += await asyncio.gather(*(self._fold_from_log(one) for one in due if one.needs_reading))
+            folded += await self._read_missing([one for one in due if one.needs_reading])
             stored = await self._store_rows(folded)
             reached = {one.execution_id: self._settle(one, result, stored) for one, result in folded}
             self._observe(folded, seconds=time.perf_counter() - began_at)
@@ -89,29 +81,6 @@ class ProjectBatch:
             else:
                 self._troubles.settle(one.execution_id, version=row_version)
         return due
-
-    async def _fold_from_log(self, one: Advance) -> tuple[Advance, Folded]:
-        """Read what is missing; when the log goes away in the middle, what could be read still counts."""
-        folded = Folded(state=one.base)
-        async with self._reads:
-            with one.span():
-                try:
-                    while not folded.failure and folded.events < MAX_READ_EVENTS:
-                        version = folded.state.stream_version
-                        if version >= one.target:
-                            break
-                        page = await self._log.read(
-                            None, one.execution_id, from_version=version + 1, to_version=one.target, limit=READ_PAGE
-                        )
-                        if not page.events or not follows(page.events, version):
-                            break
-                        self._metrics.events_recovered.inc(len(page.events))
-                        folded = fold_on(folded, page.events)
-                except NoetlError as exc:
-                    self._metrics.errors.inc()
-                    if not exc.retryable:
-                        folded = folded.failed(exc)
-        return one, folded
 
     def _settle(self, one: Advance, result: Folded, stored: Mapping[int, int | Unholdable]) -> int:
         """Note what is still missing and why; returns the version of the row."""

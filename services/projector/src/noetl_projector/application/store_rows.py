@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from noetl_core.errors import NoetlError
 from noetl_core.execution_view import changed_commands
@@ -24,6 +25,9 @@ class Unholdable(NoetlError):
 
 
 Outcome = Written | Unholdable
+
+MAX_ROWS: Final = 5_000
+"""As many as a batch can have; fewer after a write that did not succeed in time, until one does."""
 
 
 class StoreRows:
@@ -47,22 +51,29 @@ class StoreRows:
         self._signals = signals
         self._checkpoints = checkpoints
         self._metrics = metrics
+        self._most_rows = MAX_ROWS
 
     async def __call__(self, folded: Sequence[tuple[Advance, Folded]]) -> Mapping[int, int | Unholdable]:
         """The versions that the rows have now, of those that were to be written; raises while the store is away."""
         due = [(one, result, row) for one, result in folded if (row := self._row(one, result)) is not None]
-        outcomes = await self._write([row for _, _, row in due])
         reached: dict[int, int | Unholdable] = {}
-        for (one, result, row), outcome in zip(due, outcomes, strict=True):
-            if isinstance(outcome, Unholdable):
-                reached[one.execution_id] = outcome
-            elif (refusal := outcome.refused.get(one.execution_id)) is not None:
-                self._was_refused(row, refusal)
-                reached[one.execution_id] = refusal.stream_version
-            else:
-                self._was_written(row, result, outcome)
-                reached[one.execution_id] = row.state.stream_version
+        while due:
+            # All in one transaction, unless that was too much to be written in time before.
+            together, due = due[: self._most_rows], due[self._most_rows :]
+            outcomes = await self._write([row for _, _, row in together])
+            for (one, result, row), outcome in zip(together, outcomes, strict=True):
+                reached[one.execution_id] = self._told(row, result, outcome)
         return reached
+
+    def _told(self, row: ProjectedExecution, result: Folded, outcome: Outcome) -> int | Unholdable:
+        if isinstance(outcome, Unholdable):
+            return outcome
+        refusal = outcome.refused.get(row.state.execution.execution_id)
+        if refusal is not None:
+            self._was_refused(row, refusal)
+            return refusal.stream_version
+        self._was_written(row, result, outcome)
+        return row.state.stream_version
 
     def _row(self, one: Advance, result: Folded) -> ProjectedExecution | None:
         if result.state.stream_version <= one.row_version:
@@ -88,10 +99,12 @@ class StoreRows:
         except NoetlError as exc:
             if exc.retryable:
                 self._metrics.errors.inc()
+                self._most_rows = max(len(rows) // 2, 1)
                 raise
             if len(rows) == 1:
                 return [Unholdable(exc.message)]
             return [(await self._write([row]))[0] for row in rows]
+        self._most_rows = min(self._most_rows * 2, MAX_ROWS)
         return [written] * len(rows)
 
     def _was_written(self, row: ProjectedExecution, result: Folded, written: Written) -> None:

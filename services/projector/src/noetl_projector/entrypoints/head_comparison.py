@@ -29,7 +29,7 @@ async def compare_regularly(
             await compare(bus_is_away=bus_is_away(), beat=beat)
             next_comparison = clock() + every_seconds
         elif bus_is_away():
-            await compare.glance()
+            await compare.glance(beat=beat)
         with suppress(TimeoutError):
             pause = away_every_seconds if bus_is_away() else max(next_comparison - clock(), 0.0)
             async with asyncio.timeout(pause):
