@@ -1,5 +1,6 @@
 import pytest
 from noetl_cli.variables import VariablesInvalid, merge_settings, read_payload
+from noetl_core.errors import NotCanonical
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,11 @@ def test_settings_go_over_the_payload_and_later_ones_over_earlier_ones() -> None
 def test_a_setting_without_a_name_or_a_value_is_refused(setting: str) -> None:
     with pytest.raises(VariablesInvalid, match="NAME=VALUE"):
         merge_settings({}, [setting])
+
+
+def test_a_number_that_no_event_could_carry_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(NotCanonical, match="/big"):
+        merge_settings({}, ["big=123456789012345678901234567890"])
 
 
 def test_nothing_can_be_set_below_what_is_no_map() -> None:

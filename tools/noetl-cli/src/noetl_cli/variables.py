@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from noetl_core.canonical import encode
 from noetl_core.errors import InvalidInput
 
 
@@ -25,7 +26,7 @@ def read_payload(text: str, *, source: str) -> dict[str, Any]:
 
 
 def merge_settings(payload: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
-    """The payload with each `a.b=value` set in it; later ones win."""
+    """The payload with each `a.b=value` set in it, later ones win; refused if no event could carry it."""
     merged = _copy(payload)
     for setting in settings:
         name, separator, raw = setting.partition("=")
@@ -33,6 +34,7 @@ def merge_settings(payload: Mapping[str, Any], settings: Sequence[str]) -> dict[
         if not separator or not all(keys):
             raise VariablesInvalid(f"--set takes NAME=VALUE, such as amount=120 or a.b=text, not {setting!r}")
         _set(merged, keys, _value(raw))
+    encode(merged)  # a number too large, say: better said now than when the playbook is registered already
     return merged
 
 
