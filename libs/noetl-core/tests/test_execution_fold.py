@@ -2,6 +2,7 @@ from datetime import timedelta
 
 import pytest
 from noetl_core.executions.events import (
+    CtxUpdated,
     ExecutionCancelled,
     ExecutionRetired,
     PlaybookCompleted,
@@ -94,6 +95,30 @@ def test_the_first_unhandled_failure_is_the_one_that_counts() -> None:
 
 def test_a_step_that_cannot_be_reached_any_more_is_skipped() -> None:
     assert after(StepSkipped(step="never")).steps == {"never": Step(status=StepStatus.SKIPPED)}
+
+
+def test_a_step_that_was_denied_keeps_its_last_result_and_answers_who_asked_for_it() -> None:
+    before = after(
+        StepExited(step="a", activation=1, status="ok", fired=("load", "other")),
+        execution=Execution(
+            execution_id=1, steps={"load": Step(status=StepStatus.DONE, activation=1, result={"status": "ok"})}
+        ),
+    )
+
+    denied = after(StepSkipped(step="load"), execution=before)
+
+    assert denied.steps["load"] == Step(status=StepStatus.SKIPPED, activation=1, result={"status": "ok"})
+    assert denied.arrivals == (Arrival(step="other", cause_step="a"),)
+
+
+def test_a_variable_is_its_last_value_or_its_last_reference_and_never_both() -> None:
+    execution = after(
+        CtxUpdated(step="a", values={"x": 1, "y": [1]}, refs={"z": {"uri": "old"}}),
+        CtxUpdated(step="b", values={"z": 3}, refs={"x": {"uri": "new"}}),
+    )
+
+    assert execution.variables == {"y": [1], "z": 3}
+    assert execution.variable_refs == {"x": {"uri": "new"}}
 
 
 def test_what_the_workflow_says_about_itself_changes_no_status() -> None:

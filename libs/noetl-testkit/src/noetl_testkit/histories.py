@@ -24,6 +24,7 @@ from noetl_core.commands.events import (
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import NoetlError
 from noetl_core.executions.events import (
+    CtxUpdated,
     ExecutionCancelled,
     PlaybookCompleted,
     PlaybookFailed,
@@ -217,7 +218,7 @@ class _Run:
     running: list[CommandIssued] = field(default_factory=list)
 
     def go_on(self) -> None:
-        moves = [self._enter, self._note]
+        moves = [self._enter, self._note, self._set]
         if self.waiting:
             moves += [self._claim] * 3
         if self.running:
@@ -237,6 +238,13 @@ class _Run:
 
     def _note(self) -> None:
         self.history.add(Draft(event_type="user.note", idempotency_key=f"note/{len(self.history.stored)}"))
+
+    def _set(self) -> None:
+        name = self.choose.choice("xyz")
+        if self.choose.random() < 0.5:
+            self.history.add(CtxUpdated(step="a", values={name: self.choose.choice((1, None, [{}], "é"))}))
+        else:
+            self.history.add(CtxUpdated(step="a", values={}, refs={name: WORKLOAD.to_json()}))
 
     def _claim(self) -> None:
         command = self._take(self.waiting)
