@@ -1,0 +1,116 @@
+"""Conformance cases: playbooks as data, run all at the same time on one stack, and what came of each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_cli.dev.endpoint import LocalEndpoint
+from noetl_contracts.channel import open_channel
+from noetl_contracts.clients import CatalogClient, EventLogClient, ExecutionClient
+from noetl_core.canonical import decode
+from noetl_core.errors import PlaybookInvalid, Problem
+from noetl_core.fold import State, empty, fold
+from noetl_core.payloads import PayloadRef
+from noetl_core.recorded import Recorded, record
+
+AT_ONCE = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A rule, a playbook that shows it, and what must come of it."""
+
+    name: str
+    rule: str
+    document: str
+    expect: Mapping[str, Any]
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Came:
+    """What came of a case."""
+
+    problems: Sequence[Problem] = ()
+    state: State | None = None
+    events: Sequence[Recorded] = ()
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_cases(folder: Path) -> list[Case]:
+    """Every case of every file."""
+    return [_case(path.stem, one) for path in sorted(folder.glob("*.yaml")) for one in yaml.safe_load(path.read_text())]
+
+
+def _case(group: str, fields: Mapping[str, Any]) -> Case:
+    name = f"{group}/{fields['name']}"
+    if "document" in fields:
+        document = fields["document"]
+    else:
+        root = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name}, **fields.get("root", {})}
+        document = yaml.safe_dump({**root, "workflow": fields["workflow"]}, sort_keys=False)
+    return Case(
+        name=name,
+        rule=str(fields["rule"]),
+        document=document,
+        expect=fields["expect"],
+        payload=fields.get("payload", {}),
+    )
+
+
+async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path) -> Mapping[str, Came | BaseException]:
+    """What came of each case by name; a case that could not even be run has its error."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    async with open_channel(endpoint.address, token=endpoint.token) as channel:
+        runner = _Runner(
+            CatalogClient(channel), ExecutionClient(channel), EventLogClient(channel), DirectoryPayloadStore(payloads)
+        )
+
+        async def run(case: Case) -> Came | BaseException:
+            async with gate:
+                try:
+                    return await asyncio.wait_for(runner(case), 60)
+                except Exception as exc:
+                    return exc
+
+        ends = await asyncio.gather(*(run(case) for case in cases))
+    return {case.name: end for case, end in zip(cases, ends, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    catalog: CatalogClient
+    executions: ExecutionClient
+    log: EventLogClient
+    payloads: DirectoryPayloadStore
+
+    async def __call__(self, case: Case) -> Came:
+        try:
+            registered = await self.catalog.register(None, case.document)
+        except PlaybookInvalid as refused:
+            return Came(problems=refused.problems)
+        started = await self.executions.execute(
+            None, catalog_id=registered.entry.catalog_id, payload=dict(case.payload)
+        )
+        events: list[Recorded] = []
+        state = empty(started.execution_id)
+        async for batch in self.log.watch(None, started.execution_id):
+            for stored in batch.events:
+                events.append(record(stored))
+                state = fold(state, events[-1])
+        results = {
+            name: await self._load(step.result["reference"])
+            for name, step in state.execution.steps.items()
+            if step.result and step.result.get("reference")
+        }
+        return Came(state=state, events=events, results=results)
+
+    async def _load(self, reference: Mapping[str, Any]) -> Any:
+        fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
+        return decode(await self.payloads.get(PayloadRef(**fields)))
