@@ -17,11 +17,16 @@ JobT = TypeVar("JobT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What one process did, by the clock that all processes of the machine share."""
+    """What one process did, or several together, by the clock that all processes of the machine share."""
 
     events: int
     begun: float
     ended: float
+
+    @property
+    def rate(self) -> float:
+        """Events per second."""
+        return self.events / (self.ended - self.begun)
 
 
 class _Barrier(Protocol):
@@ -66,11 +71,14 @@ class Clients:
     ) -> None:
         self._executor.shutdown(cancel_futures=True)
 
-    async def run(self, work: Callable[[JobT], Timing], jobs: Sequence[JobT]) -> float:
-        """One job a process; returns events per second from the first start to the last end."""
+    async def run(self, work: Callable[[JobT], Timing], jobs: Sequence[JobT]) -> Timing:
+        """One job a process; returns what they did together, from the first start to the last end."""
         if len(jobs) != self.count:
             raise ValueError(f"{self.count} clients need as many jobs, not {len(jobs)}")
         loop = asyncio.get_running_loop()
         timings = await asyncio.gather(*(loop.run_in_executor(self._executor, work, job) for job in jobs))
-        seconds = max(timing.ended for timing in timings) - min(timing.begun for timing in timings)
-        return sum(timing.events for timing in timings) / seconds
+        return Timing(
+            events=sum(timing.events for timing in timings),
+            begun=min(timing.begun for timing in timings),
+            ended=max(timing.ended for timing in timings),
+        )

@@ -63,6 +63,21 @@ def latency_figures(group: str, name: str, seconds: Sequence[float], *, goal_ms:
     ]
 
 
+def processor_figures(group: str, what: str, used: Mapping[str, float], count: int) -> list[Figure]:
+    """Processor time of each part for one of the things that were done, largest first."""
+    unit, factor = ("ms", 1_000) if sum(used.values()) > count / 1_000 else ("µs", 1_000_000)
+    total = Figure(group=group, name=f"processor time per {what}", value=sum(used.values()) / count * factor, unit=unit)
+    parts = sorted(used.items(), key=lambda item: -item[1])
+    return [
+        total,
+        *(
+            Figure(group=group, name=f"  of {part}", value=seconds / count * factor, unit=unit)
+            for part, seconds in parts
+            if seconds > 0
+        ),
+    ]
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     """The smallest value that this share of all values does not exceed."""
     ordered = sorted(values)

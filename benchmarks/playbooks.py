@@ -15,7 +15,7 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.ports.event_log import Scope
 
 from benchmarks.drafts import ORGANIZATION, TENANT
-from benchmarks.figures import Figure, latency_figures, median
+from benchmarks.figures import Figure, latency_figures, median, processor_figures
 from benchmarks.stack import Stack
 
 CONCURRENT = 50
@@ -83,11 +83,15 @@ async def measure_latency(stack: Stack, *, seconds: float, say: Callable[[str], 
                 await run()
             await stack.settle()
             runs: list[Run] = []
+            before = stack.processor_seconds()
             ends_at = time.perf_counter() + seconds
             while time.perf_counter() < ends_at:
                 runs.append(await run())
+            used = stack.processor_seconds_since(before)
         say(f"{len(runs)} executions of two {name} steps")
-        figures += _latency_figures(f"Two {name} steps, one execution at a time, warm", runs)
+        group = f"Two {name} steps, one execution at a time, warm"
+        figures += _latency_figures(group, runs)
+        figures += processor_figures(group, "execution", used, len(runs))
     return figures
 
 

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,12 @@ from noetl_cli.dev.state import Phase, StackState
 from noetl_cli.dev.supervisor import Supervisor
 from noetl_core.errors import Unavailable
 
+from benchmarks.processor_time import processor_seconds
+
 SERVICES = ("api", "outbox-publisher", "planner", "projector", "reaper", "worker")
 _START_SECONDS = 120.0
-_QUIET_SHARE = 0.06
-"""Of one processor, used by all services together: what they need when nothing happens."""
+_QUIET_SHARE = 0.12
+"""Of one processor, used by all parts together: what they need when nothing happens."""
 _LOOK_SECONDS = 0.4
 _LONGEST_WAIT_SECONDS = 60.0
 
@@ -85,11 +87,18 @@ class Stack:
         while await self._busy_share() > _QUIET_SHARE:
             _check(deadline, "the services did not come to rest")
 
+    def processor_seconds(self) -> dict[str, float]:
+        """What each part has used since its start."""
+        return processor_seconds({part: self.pid(part) for part in (*SERVICES, "postgres", "nats")})
+
+    def processor_seconds_since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """What each part has used since an earlier look."""
+        return {part: seconds - before[part] for part, seconds in self.processor_seconds().items()}
+
     async def _busy_share(self) -> float:
-        pids = [self.pid(service) for service in SERVICES]
-        before = sum(map(_cpu_seconds, pids))
+        before = self.processor_seconds()
         await asyncio.sleep(_LOOK_SECONDS)
-        return (sum(map(_cpu_seconds, pids)) - before) / _LOOK_SECONDS
+        return sum(self.processor_seconds_since(before).values()) / _LOOK_SECONDS
 
     @contextmanager
     def only_api(self) -> Iterator[None]:
@@ -145,12 +154,3 @@ def _wait_ready(states: queue.SimpleQueue[StackState], home: StackHome) -> None:
 def _check(deadline: float, reason: str) -> None:
     if time.monotonic() > deadline:
         raise Unavailable(f"{reason} within {_LONGEST_WAIT_SECONDS:g} s")
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time; 0 where the system does not say, so that nobody waits for it."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -14,9 +14,9 @@ from noetl_contracts.clients import EventLogClient
 from noetl_core.ids import Snowflake
 
 from benchmarks.append_load import AppendJob, append
-from benchmarks.clients import Clients
+from benchmarks.clients import Clients, Timing
 from benchmarks.drafts import start_requests
-from benchmarks.figures import Figure, Goal, median
+from benchmarks.figures import Figure, Goal, median, processor_figures
 from benchmarks.insert_load import InsertJob, insert
 from benchmarks.stack import Stack
 
@@ -34,16 +34,46 @@ class Load:
     executions: int
     drafts_per_request: int
     in_flight: int
-    """Requests under way in each client; as many connections insert the same rows."""
+    """Requests under way in each client."""
+    connections: int
+    """That each client uses to insert the same rows."""
     first_guess: int
     """Events a second, to size the warm-up."""
 
 
 LOADS = (
-    Load(name="one hot execution, 100 a request", executions=1, drafts_per_request=100, in_flight=8, first_guess=4000),
-    Load(name="200 executions, 100 a request", executions=200, drafts_per_request=100, in_flight=8, first_guess=4000),
-    Load(name="one hot execution, 1 a request", executions=1, drafts_per_request=1, in_flight=48, first_guess=800),
-    Load(name="200 executions, 1 a request", executions=200, drafts_per_request=1, in_flight=48, first_guess=800),
+    Load(
+        name="one hot execution, 100 a request",
+        executions=1,
+        drafts_per_request=100,
+        in_flight=8,
+        connections=8,
+        first_guess=4000,
+    ),
+    Load(
+        name="200 executions, 100 a request",
+        executions=200,
+        drafts_per_request=100,
+        in_flight=8,
+        connections=8,
+        first_guess=4000,
+    ),
+    Load(
+        name="one hot execution, 1 a request",
+        executions=1,
+        drafts_per_request=1,
+        in_flight=48,
+        connections=16,
+        first_guess=800,
+    ),
+    Load(
+        name="200 executions, 1 a request",
+        executions=200,
+        drafts_per_request=1,
+        in_flight=48,
+        connections=16,
+        first_guess=800,
+    ),
 )
 
 
@@ -85,26 +115,33 @@ class _Rounds:
 
     async def figures(self, load: Load, *, alone: bool) -> list[Figure]:
         """Warm up, then median rates and the median of the ratios of each round."""
+        appended: list[Timing] = []
+        inserted: list[Timing] = []
+        used: dict[str, float] = {}
         with self._stack.only_api() if alone else nullcontext():
             await self._settle(alone)
             executions = await self._start(load.executions)
-            rate = await self._append(load, executions, events=load.first_guess * _WARM_UP_SECONDS)
+            warm = await self._append(load, executions, events=load.first_guess * _WARM_UP_SECONDS)
             await self._insert(load, executions)
-            appended, inserted = [], []
             for _ in range(ROUNDS):
                 await self._settle(alone)
                 executions = await self._start(load.executions)
-                rate = await self._append(load, executions, events=rate * self._seconds)
-                appended.append(rate)
+                before = self._stack.processor_seconds()
+                warm = await self._append(load, executions, events=warm.rate * self._seconds)
                 await self._settle(alone)
+                appended.append(warm)
+                for part, seconds in self._stack.processor_seconds_since(before).items():
+                    used[part] = used.get(part, 0.0) + seconds
                 inserted.append(await self._insert(load, executions))
-        ratios = [ours / plain for ours, plain in zip(appended, inserted, strict=True)]
-        self._say(f"{load.name}: {median(appended):,.0f} of {median(inserted):,.0f} events/s")
-        group = "Append through gRPC" + (", other services paused" if alone else "")
+        group = f"Append through gRPC: {load.name}" + (", other services paused" if alone else "")
+        rates = [timing.rate for timing in appended], [timing.rate for timing in inserted]
+        ratios = [ours / plain for ours, plain in zip(*rates, strict=True)]
+        self._say(f"{group}: {median(ratios):.2f} of {median(rates[1]):,.0f} events/s")
         return [
-            Figure(group=group, name=f"{load.name}: appended", value=median(appended), unit="events/s", samples=ROUNDS),
-            Figure(group=group, name=f"{load.name}: inserted", value=median(inserted), unit="events/s", samples=ROUNDS),
-            Figure(group=group, name=f"{load.name}: share", value=median(ratios), unit="", goal=GOAL, samples=ROUNDS),
+            Figure(group=group, name="appended", value=median(rates[0]), unit="events/s", samples=ROUNDS),
+            Figure(group=group, name="inserted plainly", value=median(rates[1]), unit="events/s", samples=ROUNDS),
+            Figure(group=group, name="share", value=median(ratios), unit="", goal=GOAL, samples=ROUNDS),
+            *processor_figures(group, "event", used, sum(timing.events for timing in appended)),
         ]
 
     async def _settle(self, alone: bool) -> None:
@@ -124,7 +161,7 @@ class _Rounds:
     def _new_ids(self, number: int) -> tuple[int, ...]:
         return tuple(self._ids.next(time.time_ns() // 1_000_000) for _ in range(number))
 
-    async def _append(self, load: Load, executions: tuple[int, ...], *, events: float) -> float:
+    async def _append(self, load: Load, executions: tuple[int, ...], *, events: float) -> Timing:
         requests = max(round(events / load.drafts_per_request / _CLIENTS), load.in_flight)
         jobs = [
             AppendJob(
@@ -140,7 +177,7 @@ class _Rounds:
         ]
         return await self._clients.run(append, jobs)
 
-    async def _insert(self, load: Load, executions: tuple[int, ...]) -> float:
+    async def _insert(self, load: Load, executions: tuple[int, ...]) -> Timing:
         new_ids = dict(zip(executions, self._new_ids(len(executions)), strict=True))
         shared = len(executions) < _CLIENTS
         jobs = [
@@ -151,7 +188,7 @@ class _Rounds:
                 parts=_CLIENTS if shared else 1,
                 node=(self._node + 512 + part) % 1024,
                 rows_per_insert=load.drafts_per_request,
-                connections=load.in_flight,
+                connections=load.connections,
             )
             for part in range(_CLIENTS)
         ]
