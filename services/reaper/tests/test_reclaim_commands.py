@@ -15,7 +15,7 @@ from noetl_core.errors import (
     Unavailable,
     VersionConflict,
 )
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
@@ -97,7 +97,13 @@ class Planner:
         raise AssertionError("the reaper claims nothing")
 
     async def complete(
-        self, worker: Worker, key: CommandKey, result: Mapping[str, Any], *, wants_next: bool
+        self,
+        worker: Worker,
+        key: CommandKey,
+        result: Mapping[str, Any],
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
     ) -> Completion:
         raise AssertionError("the reaper completes nothing")
 
