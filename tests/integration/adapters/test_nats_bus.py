@@ -1,11 +1,12 @@
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 from nats.aio.client import Client
-from nats.js.api import RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
 from nats.js.manager import JetStreamManager
 from noetl_adapters.nats.connection import NatsConnection, NatsEvent
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
@@ -15,7 +16,7 @@ from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_cli.dev.nats import EmbeddedNats
 from noetl_contracts.subjects import CONTROL_STREAM, EVENTS_STREAM, STREAMS, WORK_STREAM, StreamSpec
 from noetl_core.errors import Unavailable
-from noetl_core.ports.bus import Message, Publisher, PullConsumer
+from noetl_core.ports.bus import Message, Publisher, PublishFailed, PullConsumer
 from noetl_testkit.backends import NatsBackend, embedded_nats
 from noetl_testkit.compliance.bus import LONG_SECONDS, SHORT_SECONDS, BusCompliance, MakeConsumer, fetch_all
 from noetl_testkit.until import until
@@ -381,6 +382,25 @@ class TestProvisioning:
             assert (await config_of(client, name)).subjects == list(
                 next(known.subjects for known in STREAMS if known.name == name)
             )
+
+
+async def test_what_a_full_stream_does_not_take_is_told_at_once(
+    connection: NatsConnection, own_streams: tuple[StreamSpec, ...]
+) -> None:
+    client = connection.session().client
+    wanted = own_streams[0]
+    await provision_streams(client, [wanted])
+    full = (await config_of(client, wanted.name)).evolve(max_msgs=2, discard=DiscardPolicy.NEW)
+    await client.jsm().update_stream(full)
+    publisher = NatsPublisher(connection, streams=[wanted], ack_timeout_seconds=LONG_SECONDS)
+    subject = wanted.subjects[0].replace(">", "x")
+    began_at = time.monotonic()
+
+    with pytest.raises(PublishFailed, match="maximum messages exceeded") as failure:
+        await publisher.publish_batch([Message(subject=subject, message_id=name, body=b"") for name in "abcd"])
+
+    assert failure.value.acknowledged == {"a", "b"}
+    assert time.monotonic() - began_at < LONG_SECONDS / 2
 
 
 async def config_of(client: Client, name: str) -> StreamConfig:

@@ -127,6 +127,14 @@ class TestPostgresOutboxLeases(OutboxLeasesCompliance):
         assert await admin.fetchval("SELECT DISTINCT epoch FROM noetl.outbox_lease") == 2
 
 
+async def test_a_database_without_a_schema_is_not_ready_yet(postgres_server: PostgresBackend) -> None:
+    with fresh_database(postgres_server) as empty:
+        pool = await open_outbox_pool(empty, application_name="test")
+        with pytest.raises(Unavailable, match="not been set up"):
+            await PostgresOutboxLeases(pool).shard_count()
+        await pool.close()
+
+
 class TestPostgresCommitSignal(CommitSignalCompliance):
     admin: asyncpg.Connection
 

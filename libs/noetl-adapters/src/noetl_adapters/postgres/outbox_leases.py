@@ -19,8 +19,11 @@ class PostgresOutboxLeases:
 
     async def shard_count(self) -> int:
         """How many shards this installation has."""
-        async with translated():
-            count: int | None = await self._pool.fetchval(self._sql["shard_count"])
+        try:
+            async with translated():
+                count: int | None = await self._pool.fetchval(self._sql["shard_count"])
+        except asyncpg.UndefinedTableError as exc:
+            raise Unavailable("the database has not been set up yet") from exc
         if count is None:
             raise Unavailable("the database has not been set up yet")
         return count
