@@ -1,5 +1,7 @@
 """Whatever anybody sends is a playbook or a refusal, never an accident."""
 
+from collections.abc import Set
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from noetl_core.canonical import encode
 from noetl_core.errors import PlaybookInvalid
 from noetl_core.playbook.expressions import TemplateFailed, check_condition, check_syntax, evaluate_condition, render
 from noetl_core.playbook.references import condition_paths, referenced_paths
+from noetl_core.playbook.selection import control_paths
+from noetl_core.playbook.support import EVERYTHING, RELEASE
 from noetl_core.playbook.validate import parse_playbook
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: x}\n"
@@ -15,6 +19,10 @@ WORDS = [
     *("final_step", "no_next_is_error", "workflow", "step", "tool", "python", "noop", "http", "code", "code_b64"),
     *("libs", "input", "args", "result", "next", "arcs", "when", "mode", "inclusive", "set", "loop", "policy"),
     *("failure", "fail_fast", "timeout", "keychain", "a", "b", "c", "<<", "{{ a }}", "{{ a b", "{% if %}", "0x1F"),
+    *("rules", "then", "else", "do", "jump", "to", "retry", "attempts", "delay", "paginate", "by", "rate_limit"),
+    *("stream", "output", "select", "store", "admit", "allow", "in", "cursor", "claim", "iterator", "frame", "reduce"),
+    *("from", "partitions", "max_in_flight", "parallel", "fanout", "failure_budget", "count", "share", "engine", "on"),
+    *("workbook", "playbook", "return_step", "postgres", "shell", "cmds", "spark", "sql", "auth", "task", "url", "kv"),
 ]
 YAML_PIECES = [
     *(": ", "- ", "\n", "\n  ", "\n    ", "[", "]", "{", "}", ", ", "&a ", "*a", "!!str ", "!x ", "|\n  ", ">\n  "),
@@ -68,14 +76,23 @@ documents = st.recursive(
 
 
 def parse(document: str | bytes) -> None:
+    parse_with(document, RELEASE)
+    parse_with(document, EVERYTHING)
+
+
+def parse_with(document: str | bytes, supported: Set[str]) -> None:
     try:
-        playbook, warnings = parse_playbook(document)
+        playbook, warnings = parse_playbook(document, supported=supported)
     except PlaybookInvalid as refused:
         assert refused.problems
         assert all(problem.code.startswith("playbook.") and problem.message for problem in refused.problems)
     else:
         assert playbook.entry_step in playbook.steps
         encode([dict(playbook.workload), *(dict(step.input) for step in playbook.steps.values())])
+        for step in playbook.steps.values():
+            assert step.tasks
+            assert step.tool == step.tasks[0].tool
+            control_paths(playbook, step.name)
         assert all(warning.code.startswith("playbook.") for warning in warnings)
 
 
@@ -146,6 +163,15 @@ def test_any_template_has_a_value_or_fails_by_name(text: str) -> None:
         HEAD + "workflow:\n" + "- {step: a, tool: {kind: pyton}}\n" * 9_999,
         HEAD + "workflow:\n" + "".join(f"- {{step: s{i}, next: t{i}}}\n" for i in range(9_999)),
         HEAD + "workflow: [{step: a, tool: {kind: noop, result: '{{ " + "(" * 200_000 + "'}}]",
+        HEAD + "workflow: [{step: a, tool: [" + "{kind: noop, name: x}," * 40_000 + "]}]",
+        HEAD + "workflow: [{step: a, next: {arcs: [" + "{step: b}," * 80_000 + "]}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: noop, spec: {policy: {rules: [" + "{do: x}," * 80_000 + "]}}}}]",
+        HEAD + "workflow: [{step: a, set: {" + "".join(f"a..{i}: 1, " for i in range(60_000)) + "}}]",
+        HEAD + "workbook: [" + "{name: a, tool: {kind: workbook, task: a}}," * 20_000 + "]\nworkflow: [{step: a}]",
+        HEAD
+        + "workbook: ["
+        + "".join(f"{{name: t{i}, tool: {{kind: workbook, task: t{i + 1}}}}}," for i in range(9_000))
+        + "]\nworkflow: [{step: a, tool: {kind: workbook, task: t0}}]",
         HEAD + "workflow: [{step: a, tool: {kind: noop, result: '{{ 1" + "+1" * 100_000 + " }}'}}]",
         HEAD + "workflow: [{step: a, tool: {kind: noop, result: '" + "{% if 1 %}" * 20_000 + "'}}]",
     ],
@@ -153,4 +179,4 @@ def test_any_template_has_a_value_or_fails_by_name(text: str) -> None:
 )
 def test_documents_made_to_hurt_are_refused_soon(document: str) -> None:
     with pytest.raises(PlaybookInvalid):
-        parse_playbook(document)
+        parse_playbook(document, supported=EVERYTHING)

@@ -14,6 +14,8 @@ from noetl_core.playbook.selection import (
     result_view,
     select_scalars,
 )
+from noetl_core.playbook.support import EVERYTHING
+from noetl_core.playbook.validate import parse_playbook
 from noetl_core.playbook.views import DataView, OutputView, StepView
 
 
@@ -60,6 +62,59 @@ def test_the_parts_of_a_result_that_conditions_read_are_known(
     own: str, others: str, paths: set[tuple[str, ...]]
 ) -> None:
     assert control_paths(playbook({"x": [own], "y": [others]}), "x") == paths
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "paths"),
+    [
+        ('set: {ctx.n: "{{ output.data.n }}"}', "", {("n",)}),
+        ('set: {ctx: {n: {deep: ["{{ result.n.m }}"]}}}', "", {("n", "m")}),
+        ('set: {n: "{{ x.a }}"}', "", {("a",)}),
+        ("", 'set: {n: "{{ x.a }}", m: "{{ steps.x.b }}"}', {("a",), ("b",)}),
+        ("", 'set: {n: "{{ output.a }}"}', set()),
+        ("", 'spec: {policy: {admit: {rules: [{when: "x.a > 1", then: {allow: true}}]}}}', {("a",)}),
+        ("", 'spec: {policy: {admit: {rules: [{when: "result.a", then: {allow: true}}]}}}', {("a",)}),
+        ("", 'loop: {in: "{{ x.rows }}"}', {("rows",)}),
+        ("", 'loop: {in: ["{{ x.first }}", {b: "{{ result.second }}"}]}', {("first",), ("second",)}),
+        ("", 'loop: {in: [], spec: {mode: parallel, max_in_flight: "{{ x.width }}"}}', {("width",)}),
+        ("", 'loop: {in: [], spec: {frame: {max_rows: "{{ x.size }}"}}}', {("size",)}),
+        ("", 'reduce: {from: x, spec: {max_in_flight: "{{ x.width }}"}}', {("width",)}),
+        ("", 'tool: {kind: noop, input: {a: "{{ x.a }}"}, set: {b: "{{ x.b }}"}}', set()),
+        ("loop: {in: '{{ result.a }}'}", "", set()),
+    ],
+)
+def test_every_control_expression_says_what_it_reads(first: str, second: str, paths: set[tuple[str, ...]]) -> None:
+    loop = "" if "loop" in first else "loop: {in: []}, "
+    book, _ = parse_playbook(
+        f"""
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: x}}
+workflow:
+- {{step: x, {loop}{first}{", " if first else ""}next: {{arcs: [{{step: y}}]}}}}
+- {{step: y, {second}}}
+""",
+        supported=EVERYTHING,
+    )
+
+    assert control_paths(book, "x") == paths
+
+
+def test_an_arc_that_sets_variables_says_what_it_reads() -> None:
+    book, _ = parse_playbook(
+        """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: x}
+workflow:
+- {step: x, next: {arcs: [{step: y, set: {n: "{{ output.data.n }} of {{ x.m }}"}}]}}
+- {step: y, next: {arcs: [{step: x, set: {k: "{{ x.k }}", l: "{{ output.l }}"}}]}}
+""",
+        supported=EVERYTHING,
+    )
+
+    assert control_paths(book, "x") == {("n",), ("m",), ("k",)}
+    assert control_paths(book, "y") == {("l",)}
 
 
 def test_only_small_scalars_are_selected_and_the_rest_is_named() -> None:

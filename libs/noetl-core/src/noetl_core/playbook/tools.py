@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.assignments import read_output, read_set
@@ -85,6 +86,7 @@ def _read_fields(fields: Fields, kind: str, *, in_pipeline: bool) -> ReadTool:
     )
 
 
+@lru_cache(maxsize=64)
 def _own_keys(kind: str) -> frozenset[str]:
     """The keys that only this kind has, or that mean something else for it; nothing is known of a plug-in's."""
     section = KINDS.get(kind, TOOL)

@@ -21,22 +21,34 @@ class Workbook:
     tasks: dict[str, WorkbookTask] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
-
-    def resolved(self, tool: Tool) -> Tool | None:
-        """The tool that a call ends at, through tasks that call tasks; nothing if it does not end."""
-        passed: set[str] = set()
-        while tool.kind == ToolKind.WORKBOOK:
-            name = called_task(tool)
-            if name is None or name in passed or name not in self.tasks:
-                return None
-            passed.add(name)
-            tool = self.tasks[name].tool
-        return tool
+    ends: dict[str, Tool | None] = field(default_factory=dict)
+    """The tool that a call of a task ends at, through tasks that call tasks; nothing if that cannot be told."""
+    endless: set[str] = field(default_factory=set)
+    """Tasks that call themselves, directly or through others."""
 
     def waits(self, tool: Tool) -> bool:
         """Whether a call waits for the end of another playbook."""
-        final = self.resolved(tool)
+        final = self.ends.get(called_task(tool) or "") if tool.kind == ToolKind.WORKBOOK else tool
         return final is not None and final.kind == ToolKind.PLAYBOOK and "return_step" in final.config
+
+    def follow(self, start: str) -> None:
+        """Find where a task ends; what is known of others is not looked for again."""
+        trail: dict[str, None] = {}
+        name: str | None = start
+        end: Tool | None = None
+        while name in self.tasks and name not in self.ends:
+            if name in trail:
+                passed = list(trail)
+                self.endless.update(passed[passed.index(name) :])
+                break
+            trail[name] = None
+            end = self.tasks[name].tool
+            if end.kind != ToolKind.WORKBOOK:
+                break
+            name, end = called_task(end), None
+        else:
+            end = self.ends.get(name or "")
+        self.ends.update(dict.fromkeys(trail, end))
 
 
 def read_workbook(root: Fields) -> Workbook:
@@ -56,6 +68,8 @@ def read_workbook(root: Fields) -> Workbook:
         if read is not None:
             tool, workbook.paths[name] = read
             workbook.tasks[name] = WorkbookTask(name=name, desc=fields.text("desc") or "", tool=tool)
+    for name in workbook.tasks:
+        workbook.follow(name)
     return workbook
 
 
@@ -67,24 +81,12 @@ def check_calls(workbook: Workbook, tools: Iterable[tuple[Tool, Path]], findings
         if name is not None and name not in workbook.names:
             suggestion = findings.did_you_mean(name, workbook.names)
             findings.error("unknown_task", f"the workbook has no task {name!r}", path, suggestion=suggestion)
-    for name, task in workbook.tasks.items():
-        called = called_task(task.tool)
-        if called in workbook.tasks and workbook.resolved(task.tool) is None and _comes_back(workbook, name):
-            message = f"the task {name!r} calls itself, directly or through others"
-            findings.error("invalid_field", message, workbook.paths[name])
+    for endless in sorted(workbook.endless):
+        message = f"the task {endless!r} calls itself, directly or through others"
+        findings.error("invalid_field", message, workbook.paths[endless])
 
 
 def called_task(tool: Tool) -> str | None:
     """The name of the workbook's task that a tool calls, if it is known before it is rendered."""
     name = tool.config.get("task") if tool.kind == ToolKind.WORKBOOK else None
     return name if isinstance(name, str) and not is_template(name) else None
-
-
-def _comes_back(workbook: Workbook, start: str) -> bool:
-    name: str | None = start
-    for _ in workbook.tasks:
-        task = workbook.tasks.get(name or "")
-        name = None if task is None else called_task(task.tool)
-        if name == start:
-            return True
-    return False
