@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_core.errors import Unavailable
+
+
+async def test_what_moved_before_the_wait_is_not_waited_for() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher:
+        signal.moved(7, 3)
+
+        await watcher.wait_beyond(2, seconds=60)
+
+
+async def test_a_follower_is_woken_by_a_move_of_its_own_execution_only() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher:
+        waiting = asyncio.create_task(watcher.wait_beyond(2, seconds=60))
+        await asyncio.sleep(0)
+        signal.moved(8, 99)
+        signal.moved(7, 2)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+
+        signal.moved(7, 3)
+        await waiting
+
+
+async def test_waiting_has_an_end() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher:
+        began_at = time.monotonic()
+        await watcher.wait_beyond(0, seconds=0.02)
+
+    assert time.monotonic() - began_at >= 0.02
+
+
+async def test_everybody_looks_once_when_anything_may_have_moved() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as one, signal.watching(8) as other:
+        signal.anything_moved()
+        await one.wait_beyond(5, seconds=60)
+        await other.wait_beyond(5, seconds=60)
+
+        again = asyncio.create_task(one.wait_beyond(5, seconds=60))
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        signal.moved(7, 6)
+        await again
+
+
+async def test_a_closed_signal_sends_everybody_away() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher:
+        waiting = asyncio.create_task(watcher.wait_beyond(0, seconds=60))
+        await asyncio.sleep(0)
+        signal.close()
+        with pytest.raises(Unavailable):
+            await waiting
+    with signal.watching(7) as late, pytest.raises(Unavailable):
+        await late.wait_beyond(0, seconds=60)
+
+
+def test_nothing_is_remembered_of_executions_that_nobody_follows() -> None:
+    signal = CommitSignal()
+    with signal.watching(7), signal.watching(7):
+        assert signal.watcher_count == 2
+
+    signal.moved(7, 1)
+
+    assert signal.watcher_count == 0

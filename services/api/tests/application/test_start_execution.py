@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
+from noetl_api.application.start_execution import StartExecution, StartRequest
+from noetl_core.append import END_KEY
+from noetl_core.canonical import decode
+from noetl_core.envelope import Draft
+from noetl_core.errors import (
+    AlreadyTerminal,
+    InvalidInput,
+    InvalidPayload,
+    KeyTaken,
+    NotFound,
+    NotPermitted,
+    PlaybookInvalid,
+    Unavailable,
+)
+from noetl_core.payloads import PayloadRef
+from noetl_servicekit.callers import Caller, Role
+from noetl_testkit.compliance.event_log import history, request
+from noetl_testkit.memory.catalog import InMemoryCatalog
+from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
+
+ADA = Caller(name="ada", tenant_id="acme", organization_id="ops", role=Role.WRITER)
+RITA = Caller(name="rita", tenant_id="acme", organization_id="ops", role=Role.READER)
+RIVAL = Caller(name="rival", tenant_id="rival", organization_id="ops", role=Role.WRITER)
+SERVICE = Caller(name="service", tenant_id="*", organization_id="*", role=Role.SERVICE)
+HELLO = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello}
+workload: {who: world, me: "{{ execution_id }}"}
+workflow:
+- {step: greet, tool: {kind: noop}}
+"""
+
+
+class FullStore(InMemoryPayloadStore):
+    """A payload store that takes nothing."""
+
+    async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+        raise Unavailable("no space left")
+
+
+class World:
+    """The use cases around executions, over twins."""
+
+    def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
+        self.log = InMemoryEventLog()
+        self.catalog = InMemoryCatalog()
+        self.payloads = payloads or InMemoryPayloadStore()
+        self.register = RegisterPlaybook(self.catalog, next_id=self.log.next_id)
+        self.find = FindPlaybooks(self.catalog)
+        self.cancel = CancelExecution(self.log)
+        self.start = StartExecution(
+            log=self.log,
+            catalog=self.catalog,
+            parsed=ParsedPlaybooks(),
+            payloads=self.payloads,
+            next_id=self.log.next_id,
+            clock=lambda: datetime.now(UTC),
+            playbook_env={},
+        )
+
+
+@pytest.fixture
+async def world() -> World:
+    world = World()
+    await world.register(ADA, None, HELLO)
+    return world
+
+
+async def test_the_first_event_points_at_variables_that_are_stored(world: World) -> None:
+    started = await world.start(ADA, None, StartRequest(path="hello", payload={"who": "Ada"}))
+
+    (event,) = await history(world.log, started.execution_id)
+    envelope = event.envelope()
+    assert envelope.event_type == "playbook.initialized"
+    assert (envelope.idempotency_key, envelope.producer) == ("execution/start", "urn:noetl:user:ada")
+    assert envelope.payload_ref is not None
+    assert decode(await world.payloads.get(envelope.payload_ref)) == {"who": "Ada", "me": str(started.execution_id)}
+
+
+async def test_nothing_starts_when_the_variables_cannot_be_stored() -> None:
+    world = World(FullStore())
+    await world.register(ADA, None, HELLO)
+
+    with pytest.raises(Unavailable):
+        await world.start(ADA, None, StartRequest(path="hello"))
+
+    assert world.log.streams == {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        (StartRequest(), InvalidInput),
+        (StartRequest(path="hello", version=-1), InvalidInput),
+        (StartRequest(path="nowhere"), NotFound),
+        (StartRequest(path="hello", version=2), NotFound),
+        (StartRequest(catalog_id="12345"), NotFound),
+        (StartRequest(path="hello", start_key="k" * 256), InvalidInput),
+        (StartRequest(path="hello", payload={"n": 2**60}), InvalidPayload),
+        (StartRequest(path="hello", payload={"x": "x" * 1_048_576}), InvalidPayload),
+        (StartRequest(path="hello", parent_execution_id=12345), NotFound),
+    ],
+)
+async def test_a_start_that_cannot_be_is_refused_before_anything_is_stored(
+    world: World, asked: StartRequest, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await world.start(ADA, None, asked)
+
+    assert world.payloads.objects == {}
+    assert world.log.streams == {}
+
+
+async def test_a_repeated_start_is_the_same_execution_although_its_variables_would_differ(world: World) -> None:
+    asked = StartRequest(path="hello", start_key="order/1")
+
+    first = await world.start(ADA, None, asked)
+    await world.register(ADA, None, HELLO + "# a newer version\n")
+    again = await world.start(ADA, None, asked)
+
+    assert (first.created, again.created) == (True, False)
+    assert (again.execution_id, again.version) == (first.execution_id, 1)
+    with pytest.raises(KeyTaken):
+        await world.start(ADA, None, StartRequest(path="hello", start_key="order/1", payload={"n": 1}))
+
+
+async def test_a_child_names_its_parent(world: World) -> None:
+    parent = await world.start(ADA, None, StartRequest(path="hello"))
+
+    child = await world.start(ADA, None, StartRequest(path="hello", parent_execution_id=parent.execution_id))
+
+    (event,) = await history(world.log, child.execution_id)
+    assert event.envelope().parent_execution_id == str(parent.execution_id)
+
+
+async def test_readers_do_not_write_and_strangers_do_not_see(world: World) -> None:
+    started = await world.start(ADA, None, StartRequest(path="hello"))
+
+    for attempt in (
+        world.start(RITA, None, StartRequest(path="hello")),
+        world.cancel(RITA, None, started.execution_id),
+        world.register(RITA, None, HELLO),
+    ):
+        with pytest.raises(NotPermitted):
+            await attempt
+    for attempt in (
+        world.start(RIVAL, None, StartRequest(path="hello")),
+        world.cancel(RIVAL, None, started.execution_id),
+    ):
+        with pytest.raises(NotFound):
+            await attempt
+
+
+async def test_a_playbook_that_cannot_run_is_not_stored(world: World) -> None:
+    with pytest.raises(PlaybookInvalid):
+        await world.register(ADA, None, HELLO.replace("noop", "teleport"))
+
+    assert len((await world.find.versions(ADA, None, "hello")).entries) == 1
+
+
+async def test_cancelling_hints_and_can_be_repeated(world: World) -> None:
+    started = await world.start(ADA, None, StartRequest(path="hello"))
+
+    versions = [await world.cancel(caller, None, started.execution_id) for caller in (ADA, ADA, SERVICE)]
+
+    assert versions == [2, 2, 2]
+    assert [(hint.subject, hint.body) for hint in world.log.hints] == [
+        ("noetl.control.cancel", b'{"execution_id":"%d"}' % started.execution_id)
+    ]
+
+
+async def test_a_cancellation_is_found_behind_what_may_follow_it(world: World) -> None:
+    started = await world.start(ADA, None, StartRequest(path="hello"))
+    await world.cancel(ADA, None, started.execution_id)
+    await world.log.append(
+        request(started.execution_id, Draft(event_type="execution.retired", idempotency_key="r", meta={"manifest": ""}))
+    )
+
+    assert await world.cancel(ADA, None, started.execution_id) == 2
+
+
+async def test_what_ended_otherwise_is_not_cancelled(world: World) -> None:
+    started = await world.start(ADA, None, StartRequest(path="hello"))
+    await world.log.append(
+        request(started.execution_id, Draft(event_type="playbook.completed", idempotency_key=END_KEY))
+    )
+
+    with pytest.raises(AlreadyTerminal):
+        await world.cancel(ADA, None, started.execution_id)
+
+
+async def test_a_version_is_parsed_once() -> None:
+    catalog, parsed = InMemoryCatalog(), ParsedPlaybooks(capacity=1)
+    world = World()
+    await RegisterPlaybook(catalog, next_id=world.log.next_id)(ADA, None, HELLO)
+    find = FindPlaybooks(catalog)
+    source = await find.get(ADA, None, path="hello")
+
+    first = await parsed.of(source)
+
+    assert await parsed.of(source) is first
+    await RegisterPlaybook(catalog, next_id=world.log.next_id)(ADA, None, HELLO + "# two\n")
+    await parsed.of(await find.get(ADA, None, path="hello"))
+    assert await parsed.of(source) is not first

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.watch_events import PAGE, WatchEvents
+from noetl_core.append import END_KEY, PlacedEvent
+from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.errors import InvalidInput, NotFound
+from noetl_core.ports.event_log import EventPage, Scope
+from noetl_servicekit.callers import Caller, Role
+from noetl_testkit.compliance.event_log import chain_holds, note, request, start
+from noetl_testkit.memory.event_log import InMemoryEventLog
+
+RITA = Caller(name="rita", tenant_id="acme", organization_id="ops", role=Role.READER)
+RIVAL = Caller(name="rival", tenant_id="rival", organization_id="ops", role=Role.READER)
+END = Draft(event_type="playbook.completed", idempotency_key=END_KEY)
+
+
+class CountingLog(InMemoryEventLog):
+    """Counts reads: whoever polls is found out."""
+
+    reads = 0
+
+    async def read(
+        self, scope: Scope | None, execution_id: int, *, from_version: int = 1, to_version: int = 0, limit: int = 500
+    ) -> EventPage:
+        self.reads += 1
+        return await super().read(scope, execution_id, from_version=from_version, to_version=to_version, limit=limit)
+
+
+Pages = AsyncIterator[tuple[EventPage, bool]]
+
+
+@pytest.fixture
+def signal() -> CommitSignal:
+    return CommitSignal()
+
+
+@pytest.fixture
+def log(signal: CommitSignal) -> CountingLog:
+    def tell(events: Sequence[PlacedEvent]) -> None:
+        for placed in events:
+            signal.moved(placed.head.execution_id, placed.stored.stream_version)
+
+    log = CountingLog()
+    log.on_commit.append(tell)
+    return log
+
+
+@pytest.fixture
+def watch(log: CountingLog, signal: CommitSignal) -> WatchEvents:
+    return WatchEvents(log, signal, safety_net_seconds=60)
+
+
+async def everything(pages: Pages) -> tuple[StoredEvent, ...]:
+    return tuple([event async for page, _ in pages for event in page.events])
+
+
+async def test_a_follower_sees_every_event_once_and_in_order(log: CountingLog, watch: WatchEvents) -> None:
+    execution_id = await start(log)
+    following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
+    for number in range(50):
+        await log.append(request(execution_id, note(f"a{number}"), note(f"b{number}")))
+        if number % 3:
+            await asyncio.sleep(0)
+    await log.append(request(execution_id, END))
+
+    events = await following
+
+    assert len(events) == 102
+    assert chain_holds(events)
+
+
+async def test_nobody_polls(log: CountingLog, watch: WatchEvents) -> None:
+    execution_id = await start(log)
+    pages = watch(RITA, None, execution_id)
+    await anext(pages)
+    waiting = asyncio.ensure_future(anext(pages))
+    for _ in range(10):
+        await asyncio.sleep(0.005)
+
+    assert log.reads == 1
+    await log.append(request(execution_id, note("a")))
+    page, ended = await waiting
+    assert ([event.stream_version for event in page.events], ended) == ([2], False)
+
+
+async def test_the_safety_net_finds_what_nobody_told(log: CountingLog, signal: CommitSignal) -> None:
+    log.on_commit.clear()
+    watch = WatchEvents(log, signal, safety_net_seconds=0.01)
+    execution_id = await start(log)
+    pages = watch(RITA, None, execution_id)
+    await anext(pages)
+
+    await log.append(request(execution_id, note("a")))
+
+    page, _ = await anext(pages)
+    assert [event.stream_version for event in page.events] == [2]
+
+
+async def test_a_long_history_comes_in_pages(log: CountingLog, watch: WatchEvents) -> None:
+    execution_id = await start(log)
+    await log.append(request(execution_id, *(note(f"k{n}") for n in range(PAGE * 2))))
+    await log.append(request(execution_id, END))
+
+    sizes = [(len(page.events), ended) async for page, ended in watch(RITA, None, execution_id)]
+
+    assert sizes == [(PAGE, False), (PAGE, False), (2, True)]
+
+
+async def test_following_may_begin_in_the_middle_and_after_the_end(log: CountingLog, watch: WatchEvents) -> None:
+    execution_id = await start(log)
+    await log.append(request(execution_id, note("a"), END))
+
+    middle = [(len(page.events), ended) async for page, ended in watch(RITA, None, execution_id, from_version=3)]
+    after = [(len(page.events), ended) async for page, ended in watch(RITA, None, execution_id, from_version=9)]
+
+    assert middle == [(1, True)]
+    assert after == [(0, True)]
+
+
+async def test_what_follows_the_end_does_not_keep_a_follower(log: CountingLog, watch: WatchEvents) -> None:
+    execution_id = await start(log)
+    await log.append(request(execution_id, END))
+    await log.append(request(execution_id, Draft(event_type="execution.retired", idempotency_key="r")))
+
+    assert len(await everything(watch(RITA, None, execution_id))) == 3
+
+
+async def test_strangers_follow_nothing(log: CountingLog, watch: WatchEvents, signal: CommitSignal) -> None:
+    execution_id = await start(log)
+
+    with pytest.raises(NotFound):
+        await anext(watch(RIVAL, None, execution_id))
+    with pytest.raises(InvalidInput):
+        await anext(watch(RITA, None, execution_id, from_version=-1))
+    assert signal.watcher_count == 0
