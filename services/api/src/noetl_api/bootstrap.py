@@ -131,6 +131,7 @@ class Api:
                 next_id=next_id,
                 clock=_now,
                 playbook_env=settings.playbook_env,
+                metrics=self._metrics,
             ),
             cancel_execution=CancelExecution(log),
             query_executions=QueryExecutions(

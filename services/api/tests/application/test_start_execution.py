@@ -6,6 +6,7 @@ import pytest
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.start_execution import StartExecution, StartRequest
+from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import END_KEY
 from noetl_core.canonical import decode
 from noetl_core.envelope import Draft
@@ -21,6 +22,7 @@ from noetl_core.errors import (
 )
 from noetl_core.payloads import PayloadRef
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.compliance.event_log import history, request
 from noetl_testkit.memory.catalog import InMemoryCatalog
 from noetl_testkit.memory.event_log import InMemoryEventLog
@@ -52,6 +54,7 @@ class World:
 
     def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
         self.log = InMemoryEventLog()
+        self.metrics = MetricSet()
         self.catalog = InMemoryCatalog()
         self.payloads = payloads or InMemoryPayloadStore()
         self.register = RegisterPlaybook(self.catalog, next_id=self.log.next_id)
@@ -65,6 +68,7 @@ class World:
             next_id=self.log.next_id,
             clock=lambda: datetime.now(UTC),
             playbook_env={},
+            metrics=ApiMetrics(self.metrics),
         )
 
 
@@ -128,6 +132,7 @@ async def test_a_repeated_start_is_the_same_execution_although_its_variables_wou
     again = await world.start(ADA, None, asked)
 
     assert (first.created, again.created) == (True, False)
+    assert world.metrics.value("noetl_api_executions_started_total") == 1
     assert (again.execution_id, again.version) == (first.execution_id, 1)
     with pytest.raises(KeyTaken):
         await world.start(ADA, None, StartRequest(path="hello", start_key="order/1", payload={"n": 1}))

@@ -170,7 +170,7 @@ class GroupCommit:
         """Tell exactly these callers; whether the transaction was committed is not known, their keys will tell."""
         away = isinstance(exc, Unavailable | DeadlinePassed)
         if away:
-            logger.warning("append.commit_failed", requests=len(batch), reason=str(exc))
+            logger.warning("append.database_away", requests=len(batch), reason=str(exc))
         else:
             logger.error("append.commit_failed", requests=len(batch), reason=str(exc), exc_info=exc)
         for waiting in batch:

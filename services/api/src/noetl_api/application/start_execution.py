@@ -27,6 +27,7 @@ from noetl_servicekit.tracing import current_traceparent
 from noetl_api.application import workload
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.scopes import acting_scope
+from noetl_api.telemetry import ApiMetrics
 
 logger = get_logger()
 
@@ -85,6 +86,7 @@ class StartExecution:
         next_id: Callable[[], int],
         clock: Callable[[], datetime],
         playbook_env: Mapping[str, str],
+        metrics: ApiMetrics,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -93,6 +95,7 @@ class StartExecution:
         self._next_id = next_id
         self._clock = clock
         self._playbook_env = playbook_env
+        self._metrics = metrics
 
     async def __call__(self, caller: Caller, scope: Scope | None, request: StartRequest) -> Started:
         """Start it, or find the execution that was started under this key."""
@@ -115,6 +118,7 @@ class StartExecution:
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
         started = _started(first, request, created=first.execution_id == execution_id)
         if started.created:
+            self._metrics.executions_started.inc()
             logger.info(
                 "execution.started",
                 execution_id=str(execution_id),
