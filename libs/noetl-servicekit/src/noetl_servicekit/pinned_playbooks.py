@@ -4,6 +4,7 @@ from collections import OrderedDict
 from typing import Final
 
 from noetl_core.playbook.model import Playbook
+from noetl_core.playbook.support import REGISTERED
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.catalog import Catalog
 from noetl_core.ports.event_log import Scope
@@ -24,7 +25,8 @@ class PinnedPlaybooks:
         if known is None:
             scope = Scope(tenant_id=tenant_id, organization_id=organization_id)
             source = await self._catalog.get(scope, catalog_id=catalog_id)
-            known, _ = parse_playbook(source.content)
+            # Accepted when it was registered; what a newer release thinks of it does not matter any more.
+            known, _ = parse_playbook(source.content, supported=REGISTERED)
             self._kept[catalog_id] = known
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)

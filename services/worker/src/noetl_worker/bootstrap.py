@@ -10,10 +10,11 @@ from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient, ResolvedCredentials
 from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
 from noetl_core.ports.commands import Worker
 from noetl_servicekit.bus_reports import log_bus_report
+from noetl_servicekit.env import Env
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tokens import Tokens
@@ -27,15 +28,16 @@ from noetl_worker.application.step_names import StepNames
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, pull_work
 from noetl_worker.settings import Settings
 from noetl_worker.telemetry import WorkerMetrics
-from noetl_worker.tools.noop import NoopTool
-from noetl_worker.tools.python import PythonTool
-from noetl_worker.tools.python_pool import PoolLimits, PythonPool
-from noetl_worker.tools.registry import ToolRegistry
+from noetl_worker.tools.toolbox import ToolboxSettings, build_toolbox
 
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
-    settings = Settings.from_env(os.environ if values is None else values)
+    variables = dict(os.environ if values is None else values)
+    env = Env(variables)
+    settings = Settings.read(env)
+    tool_settings = ToolboxSettings.read(env, slots=settings.slots, python_spares=settings.python_spares)
+    env.check()
     ops = await group.serve_ops(settings.ops_listen)
     grpc = await group.serve_grpc(
         settings.grpc_listen, register=lambda server: None, service_names=(), tokens=Tokens(settings.tokens_file)
@@ -58,10 +60,14 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         ),
     )
     group.on_stop(commands.close)
-    children = await group.enter(
-        PythonPool(limits=PoolLimits(size=settings.slots, spares=settings.python_spares), environment=dict(os.environ))
+    tools = await group.enter(
+        build_toolbox(
+            tool_settings,
+            payloads=payloads,
+            credentials=ResolvedCredentials(channel),
+            variables=variables,
+        )
     )
-    tools = ToolRegistry({"noop": NoopTool(), "python": PythonTool(children)})
     slots = Slots(
         commands,
         RunCommand(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,10 +28,9 @@ class Settings:
     python_spares: int
 
     @classmethod
-    def from_env(cls, values: Mapping[str, str]) -> Settings:
-        """Read everything, and refuse all that is wrong together."""
-        env = Env(values)
-        settings = cls(
+    def read(cls, env: Env) -> Settings:
+        """The caller checks `env`, together with what the tools read of it."""
+        return cls(
             api_address=env.text("NOETL_API_ADDRESS"),
             planner_address=env.text("NOETL_PLANNER_ADDRESS"),
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
@@ -48,5 +46,3 @@ class Settings:
             heartbeat_seconds=env.number("NOETL_HEARTBEAT_SECONDS", default=15.0, minimum=0.1),
             python_spares=env.integer("NOETL_WORKER_PYTHON_SPARES", default=2, minimum=0, maximum=64),
         )
-        env.check()
-        return settings

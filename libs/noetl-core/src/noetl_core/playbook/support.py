@@ -89,11 +89,20 @@ PLUGIN_KINDS: Final = frozenset(
 RELEASE: Final[frozenset[str]] = frozenset(
     {
         Feature.ADMIT,
+        Feature.CREDENTIALS,
         Feature.PIPELINES,
         Feature.RULES,
+        Feature.SCRIPT,
         Feature.SET,
+        tool(ToolKind.ARTIFACT),
+        tool(ToolKind.DUCKDB),
+        tool(ToolKind.HTTP),
+        tool(ToolKind.NATS),
         tool(ToolKind.NOOP),
+        tool(ToolKind.POSTGRES),
         tool(ToolKind.PYTHON),
+        tool(ToolKind.SHELL),
+        tool(ToolKind.TRANSFER),
     }
 )
 """What this release runs. Whoever makes a feature work adds it here, and playbooks that ask for it are accepted."""
