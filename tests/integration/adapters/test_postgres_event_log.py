@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -8,13 +9,14 @@ from itertools import count
 
 import asyncpg
 import pytest
-from noetl_adapters.postgres.event_log import PostgresEventLog
+from noetl_adapters.postgres.event_log import COPY_FROM_ROWS, PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.pool import open_pool
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.telemetry import AppendMetrics
-from noetl_core.append import AppendRequest, PreparedRequest, StreamStart, prepare
+from noetl_contracts.messages import event_headers
+from noetl_core.append import AppendRequest, Hint, PreparedRequest, StreamStart, prepare
 from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError
 from noetl_core.ids import Snowflake
 from noetl_core.ports.leases import ShardLeases
@@ -153,6 +155,62 @@ async def test_events_heads_and_outbox_are_one_transaction(pool: asyncpg.Pool, a
     assert [bytes(row["body"]) for row in rows] == [event.body for event in stored]
     assert [row["message_id"] for row in rows] == [str(event.envelope().event_id) for event in stored]
     assert rows[0]["subject"].startswith(f"noetl.events.acme.ops.{execution_id}.")
+
+
+def hint(execution_id: int) -> Hint:
+    return Hint(subject="noetl.work.default.command", body=b'{"x":1}', execution_id=execution_id)
+
+
+async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    small, large = await start(log), await start(log)
+    result = {"status": "error", "reference": None, "parent_ref": None, "context": {"text": "ä\0\\ü", "n": 1.5}}
+    drafts = [
+        note(
+            f"k{n} 'ü\t\\",
+            node_name="step ü" if n % 2 else "",
+            aggregate_type="command" if n % 3 else "execution",
+            aggregate_id=f"c{n % 4}" if n % 3 else "",
+            command_id="c" if n % 5 else "",
+            stage_id="s" if n % 7 else "",
+            frame_id="f" if n % 11 else "",
+            event_time=datetime(1999, 12, 31, 23, 59, 59, n, tzinfo=UTC) if n % 2 else datetime(2026, 1, 1, tzinfo=UTC),
+            result=result if n % 2 else None,
+            meta={"loop_id": "l", "epoch_id": 7, "x": None} if n % 3 == 0 else {},
+            trace="00-a-b-01" if n % 2 else 'quoted " \\ trace',
+        )
+        for n in range(COPY_FROM_ROWS)
+    ]
+
+    for draft in drafts:
+        await log.append(request(small, draft, hints=(hint(small),)))
+    await log.append(request(large, *drafts, hints=tuple(hint(large) for _ in drafts)))
+
+    columns = (
+        "stream_version, tenant_id, organization_id, event_type, aggregate_type, "
+        "CASE aggregate_type WHEN 'command' THEN aggregate_id END, aggregate_version, idempotency_key, content_sha256, "
+        "event_time, node_name, stage_id, frame_id, command_id, loop_id, epoch_id, result"
+    )
+    query = f"SELECT {columns} FROM noetl.event WHERE execution_id = $1 AND stream_version > 1 ORDER BY 1"  # noqa: S608
+    by_insert, by_copy = await admin.fetch(query, small), await admin.fetch(query, large)
+    assert [tuple(row) for row in by_copy] == [tuple(row) for row in by_insert]
+    assert len(by_copy) == COPY_FROM_ROWS
+    for execution_id in (small, large):
+        assert chain_holds(await history(log, execution_id))
+        rows = await admin.fetch(
+            "SELECT subject, message_id, headers, body FROM noetl.outbox WHERE execution_id = $1 ORDER BY outbox_id",
+            execution_id,
+        )
+        events = {str(event.envelope().event_id): event for event in await history(log, execution_id)}
+        published = [row for row in rows if row["message_id"] in events]
+        hints = [row for row in rows if row["message_id"] not in events]
+        assert [row["message_id"] for row in published] == list(events)
+        for row in published:
+            event = events[row["message_id"]]
+            assert row["body"] == event.body
+            assert json.loads(row["headers"]) == event_headers(event, event.envelope().trace)
+        assert {(row["subject"], row["body"]) for row in hints} == {(hint(small).subject, hint(small).body)}
+        assert len({row["message_id"] for row in hints}) == COPY_FROM_ROWS
 
 
 async def test_columns_are_extracts_of_the_bytes(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
