@@ -385,6 +385,10 @@ workflow:
             {"source": {"type": "http", "url": "u"}, "target": {"type": "postgres", "table": "t", "mode": "upsert"}},
         ),
         (
+            "{kind: transfer, mode: replace, source: {type: http}, target: {type: postgres}}",
+            {"source": {"type": "http"}, "target": {"type": "postgres", "mode": "replace"}},
+        ),
+        (
             "{kind: container, image: i, command: [a], args: [b], env: [{name: X, value: y}]}",
             {"image": "i", "command": ["a"], "args": ["b"], "env": [{"name": "X", "value": "y"}]},
         ),

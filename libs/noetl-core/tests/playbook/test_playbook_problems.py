@@ -199,7 +199,6 @@ SPEC = "workflow[0].loop.spec"
         (in_loop("{frame: {max_row: 1}}"), "unknown_key", f"{SPEC}.frame.max_row"),
         (in_loop("{frame: {max_rows: 0}}"), "invalid_field", f"{SPEC}.frame.max_rows"),
         (in_loop("{frame: {process: column}}"), "invalid_field", f"{SPEC}.frame.process"),
-        (in_loop("{frame: {lease_seconds: 10}}"), "invalid_field", f"{SPEC}.frame.lease_seconds"),
         (
             in_loop("{frame: {lease_seconds: 10, heartbeat_seconds: 10}}"),
             "invalid_field",

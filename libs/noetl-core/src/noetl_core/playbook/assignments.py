@@ -8,7 +8,7 @@ from noetl_core.playbook.fields import Fields
 from noetl_core.playbook.findings import Findings
 from noetl_core.playbook.source import Path
 from noetl_core.playbook.task_model import Assignment, Output, OutputScope, Selected, SetScope
-from noetl_core.playbook.task_vocabulary import SELECTED, STORES
+from noetl_core.playbook.task_vocabulary import OLDER_STORES, SELECTED
 
 _SCOPES = frozenset(SetScope)
 
@@ -40,7 +40,7 @@ def read_output(fields: Fields) -> Output | None:
     scope = output.text("scope")
     return Output(
         select=(*_select(output, "select"), *_select(output, "output_select"), *select),
-        store=None if kind is None else STORES[kind],
+        store=None if kind in {None, "auto"} else OLDER_STORES.get(kind or "", kind),
         inline_max_bytes=output.whole("inline_max_bytes"),
         scope=None if scope is None else OutputScope(scope),
     )

@@ -67,7 +67,7 @@ class Fields:
         if section.at_least_one and not self.written.intersection(section.at_least_one):
             self.missing(section.at_least_one[0])
         if section.exactly_one and len(self.written.intersection(section.exactly_one)) != 1:
-            words = " or ".join(map(repr, section.exactly_one))
+            words = " and ".join(map(repr, section.exactly_one))
             only = "exactly one of " if len(section.exactly_one) > 1 else ""
             self.findings.error(section.exactly_one_code, f"{section.title} needs {only}{words}", self.path)
 

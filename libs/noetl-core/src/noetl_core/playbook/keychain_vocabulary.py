@@ -47,7 +47,7 @@ KEYCHAIN_ENTRY = Section(
     renamed={"type": "kind"},
     other=rendered(Anything(), ""),
     variants={
-        kind: Section(name=f"keychain_{kind}", title=f"a {kind} entry of the keychain", keys={**_COMMON, **keys})
+        kind: Section(name=f"keychain_{kind}", title=f"the keychain's {kind} entry", keys={**_COMMON, **keys})
         for kind, keys in _BY_KIND.items()
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from noetl_core.playbook.sections import Key, Section, Templates
 from noetl_core.playbook.shapes import Anything, Below, Choice, Either, Items, Map, Number, Template, Text
@@ -116,6 +117,9 @@ PLAYBOOK = {
     "return_step": rendered(Text(), "wait for the end; the result of this step is the result"),
 }
 SHELL = {"cmds": Key(shape=_TEXTS, required=True, templates=Templates.OR_AS_WRITTEN, says="commands for /bin/sh")}
+_TRANSFER_MODE = rendered(
+    Choice(words=("append", "replace", "upsert"), or_template=True), "what becomes of rows that are there"
+)
 TRANSFER_SOURCE = Section(
     name="transfer_source",
     title="the source of a transfer",
@@ -135,12 +139,13 @@ TRANSFER_TARGET = Section(
         "auth": AUTH,
         "table": rendered(Text(), "where the rows go"),
         "mapping": rendered(MAP, "column: field"),
-        "mode": rendered(Choice(words=("append", "replace", "upsert"), or_template=True), "what becomes of old rows"),
+        "mode": _TRANSFER_MODE,
     },
 )
 TRANSFER = {
     "source": Key(shape=Below(TRANSFER_SOURCE), required=True),
     "target": Key(shape=Below(TRANSFER_TARGET), required=True),
+    "mode": replace(_TRANSFER_MODE, is_older=True, says="another place for `target.mode`"),
     "chunk_size": rendered(positive_count(), "rows that are written at once"),
 }
 ARTIFACT = {"action": rendered(Choice(words=("get",), or_template=True), "get: load a stored value")}
@@ -194,12 +199,16 @@ _EXACTLY_ONE = {ToolKind.SPARK: ("sql", "code")}
 def _kind(kind: ToolKind, keys: Mapping[str, Key]) -> Section:
     return Section(
         name=f"tool_{kind}",
-        title=f"a {kind} tool",
+        title=f"{_article(kind)} {kind} tool",
         keys={**COMMON_KEYS, **keys},
         ignored=_IGNORED,
         at_least_one=_AT_LEAST_ONE.get(kind, ()),
         exactly_one=_EXACTLY_ONE.get(kind, ()),
     )
+
+
+def _article(kind: ToolKind) -> str:
+    return "an" if kind[0] in "aeiou" or kind is ToolKind.HTTP else "a"
 
 
 KINDS: Mapping[str, Section] = {

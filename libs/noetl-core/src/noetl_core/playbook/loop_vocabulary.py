@@ -58,7 +58,7 @@ CURSOR = Section(
 )
 _ENGINE = Key(shape=Choice(words=tuple(Engine)), says="where frames run (spark)")
 _FRAME = Key(shape=Below(FRAME), feature=Feature.LOOP_FRAME, says="work on many items as one unit")
-_MODES = Choice(words=(*LoopMode, *OLDER_MODES))
+_MODES = Choice(words=tuple(LoopMode), older=tuple(OLDER_MODES))
 LOOP_SPEC = Section(
     name="loop_spec",
     title="the spec of a loop",

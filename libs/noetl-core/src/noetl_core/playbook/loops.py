@@ -18,7 +18,7 @@ from noetl_core.playbook.loop_model import (
 )
 from noetl_core.playbook.loop_vocabulary import OLDER_MODES
 from noetl_core.playbook.support import Feature
-from noetl_core.playbook.task_model import Amount, Count, LoopMode, TaskLoop
+from noetl_core.playbook.task_model import Count, LoopMode, TaskLoop
 
 Value = TypeVar("Value")
 
@@ -34,31 +34,25 @@ _FEATURES = {
 
 def read_loop(loop: Fields, step_spec: Fields | None) -> Loop | None:
     """The loop of a step; part of it may stand in the step's spec in older playbooks."""
-    has_source = _has_source(loop)
     spec = loop.below("spec")
     cursor = loop.below("cursor")
-    mode = _mode(loop, spec, step_spec)
-    engine = _engine(spec)
-    is_supported = loop.findings.supports(_FEATURES[mode], loop.path)
-    if engine is Engine.SPARK and spec is not None:
-        is_supported = loop.findings.supports(Feature.LOOP_SPARK, (*spec.path, "engine")) and is_supported
-    if not has_source or not is_supported:
-        return None
     retries = None if spec is None else spec.whole("max_item_retries")
     if retries is None:
         retries = _older_retries(step_spec)
-    return Loop(
+    mode = _mode(loop, spec, step_spec)
+    read = Loop(
         items=loop.values.get("in"),
         cursor=None if cursor is None else _read_cursor(cursor),
         iterator=_iterator(loop),
         mode=mode,
         max_in_flight=_max_in_flight(mode, loop, spec),
-        engine=engine,
+        engine=_engine(spec),
         key=None if spec is None else spec.text("key"),
         max_item_retries=2 if retries is None else retries,
         failure_budget=_read_budget(spec),
         frame=read_frame(spec),
     )
+    return read if _has_source(loop) and _is_supported(read, loop, spec) else None
 
 
 def read_task_loop(loop: Fields) -> TaskLoop | None:
@@ -112,15 +106,15 @@ def read_frame(spec: Fields | None) -> FramePolicy | None:
         max_attempts=_or(frame.count("max_attempts"), defaults.max_attempts),
         on_failure=FrameFailure(frame.text("on_failure") or defaults.on_failure),
     )
-    _check_lease(frame, lease=policy.lease_seconds, heartbeat=policy.heartbeat_seconds)
+    _check_lease(frame)
     return policy
 
 
-def _check_lease(frame: Fields, *, lease: Amount, heartbeat: Amount) -> None:
-    if isinstance(lease, str) or isinstance(heartbeat, str) or heartbeat < lease:
-        return
-    key = "heartbeat_seconds" if frame.has("heartbeat_seconds") else "lease_seconds"
-    frame.invalid(key, f"leaves no time: a heartbeat every {heartbeat:g} s in a lease of {lease:g} s")
+def _check_lease(frame: Fields) -> None:
+    lease, heartbeat = frame.number("lease_seconds"), frame.number("heartbeat_seconds")
+    if lease is not None and heartbeat is not None and heartbeat >= lease:
+        message = f"leaves no time: a heartbeat every {heartbeat:g} s in a lease of {lease:g} s"
+        frame.invalid("heartbeat_seconds", message)
 
 
 def _has_source(loop: Fields) -> bool:
@@ -129,6 +123,13 @@ def _has_source(loop: Fields) -> bool:
         loop.invalid("in", f"must be a list, a map, text or a template, not {type_name(items)}")
         return False
     return len(loop.written.intersection(loop.section.exactly_one)) == 1
+
+
+def _is_supported(read: Loop, loop: Fields, spec: Fields | None) -> bool:
+    is_supported = loop.findings.supports(_FEATURES[read.mode], loop.path)
+    if read.engine is Engine.SPARK and spec is not None:
+        return loop.findings.supports(Feature.LOOP_SPARK, (*spec.path, "engine")) and is_supported
+    return is_supported
 
 
 def _mode(loop: Fields, spec: Fields | None, step_spec: Fields | None) -> LoopMode:

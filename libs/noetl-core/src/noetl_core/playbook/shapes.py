@@ -131,20 +131,23 @@ class Number(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(Shape):
-    """One of a few words."""
+    """One of a few words; older ones are understood, and not spoken of."""
 
     words: tuple[str, ...]
+    older: tuple[str, ...] = ()
     or_template: bool = False
 
     @property
     def noun(self) -> str:
-        return f"one of {', '.join(self.words)}" + (" or a template" if self.or_template else "")
+        one_of = "one of " if len(self.words) > 1 else ""
+        return one_of + ", ".join(self.words) + (" or a template" if self.or_template else "")
 
     def accepts(self, value: JsonValue) -> bool:
-        return isinstance(value, str) and (value in self.words or (self.or_template and is_template(value)))
+        is_known = value in self.words or value in self.older
+        return isinstance(value, str) and (is_known or (self.or_template and is_template(value)))
 
     def schema(self) -> JsonObject:
-        return _or_template({"enum": [str(word) for word in self.words]}, self.or_template)
+        return _or_template({"enum": [str(word) for word in (*self.words, *self.older)]}, self.or_template)
 
 
 @dataclass(frozen=True, slots=True)

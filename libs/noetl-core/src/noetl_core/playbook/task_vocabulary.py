@@ -23,12 +23,10 @@ from noetl_core.playbook.task_model import Do, OutputScope, PageBy
 
 SECONDS = Number(what="a number of seconds", above=0)
 SECONDS_OR_TEMPLATE = Number(what="a number of seconds", above=0, or_template=True)
-STORES = {
-    "auto": None,
-    **{store: store for store in ("memory", "kv", "disk", "s3", "gcs", "azure")},
-    "object": "disk",
-}
-"""Where results may be put; older words are what they mean today."""
+STORES = ("auto", "memory", "kv", "disk", "s3", "gcs", "azure")
+"""Where results may be put; `auto` leaves it to the runtime."""
+
+OLDER_STORES = {"object": "disk"}
 
 MAX_IN_FLIGHT = 10_000
 
@@ -71,7 +69,7 @@ SELECTED = Section(
 STORE = Section(
     name="store",
     title="`store`",
-    keys={"kind": Key(shape=Choice(words=tuple(STORES)), says="where the result is put")},
+    keys={"kind": Key(shape=Choice(words=STORES, older=tuple(OLDER_STORES)), says="where the result is put")},
 )
 _SELECT = Items(Either(Below(SELECTED), Text()))
 OUTPUT = Section(

@@ -117,6 +117,12 @@ def _nats(fields: Fields, config: dict[str, JsonValue]) -> None:
         fields.invalid("operation", f"must be one of {words}, not {operation!r}", suggestion=suggestion)
 
 
+def _transfer(fields: Fields, config: dict[str, JsonValue]) -> None:
+    mode, target = config.pop("mode", None), config.get("target")
+    if mode is not None and isinstance(target, dict):
+        config["target"] = {"mode": mode, **target}
+
+
 def _artifact(fields: Fields, config: dict[str, JsonValue]) -> None:
     # An input may also come from the step, which is not known here; what cannot be found fails when it runs.
     config.setdefault("action", "get")
@@ -127,5 +133,6 @@ _KINDS: Mapping[ToolKind, Callable[[Fields, dict[str, JsonValue]], None]] = {
     ToolKind.HTTP: _http,
     ToolKind.WORKBOOK: _workbook,
     ToolKind.NATS: _nats,
+    ToolKind.TRANSFER: _transfer,
     ToolKind.ARTIFACT: _artifact,
 }
