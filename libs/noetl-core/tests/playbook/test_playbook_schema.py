@@ -168,6 +168,29 @@ def test_mistakes_that_need_no_thought_are_seen_while_typing(document: str) -> N
     assert not fits(yaml.safe_load(document), SCHEMA)
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        HEAD.replace("v2", "v10") + "tracing: {}\nexecutor: {version: x}\nworkflow: [{step: a, next: a}]",
+        HEAD + "workflow: [{step: a, when: x, args: {b: 1}, next: [a, {step: a, cond: x}]}]",
+        HEAD + "workflow: [{step: a, tool: {kind: shell, spec: {cmds: ls}}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: spark, spec: {sql: x}}}]",
+        HEAD + "workflow: [{step: a, tool: [{b: {kind: http, endpoint: u, retry: 3}}]}]",
+        HEAD + "workflow: [{step: a, tool: {kind: noop, spec: {policy: {rules: [{else: {do: fail, set: {x: 1}}}]}}}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: noop, spec: {policy: {rules: [{else: null, then: {do: fail}}]}}}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: python, code: x, libs: [y]}, output: {output_select: [z]}}]",
+        HEAD + "workflow: [{step: a, loop: {in: [], mode: async, concurrency: 3, spec: {policy: {}}}}]",
+        HEAD + "workflow: [{step: a, loop: {in: null, cursor: null}, desc: null, set: null, spec: {timeout: null}}]",
+        HEAD + "workflow: [{step: a, loop: {in: []}, spec: {loop_mode: fanout, fanout: {max_shard_retries: 1}}}]",
+        HEAD + "keychain: [{name: k, type: static, map: {a: b}}]\nworkflow: [{step: a}]",
+        HEAD + "surprise: 1\nworkflow: [{step: a, more: 1, tool: {kind: noop, unknown: 1}}]",
+    ],
+)
+def test_older_forms_empty_values_and_unknown_keys_fit_where_registration_accepts_them(document: str) -> None:
+    assert is_registered(document)
+    assert fits(read_source(document).value, SCHEMA)
+
+
 WORDS = sorted({word for section in SCHEMA["$defs"].values() for word in section["properties"]})
 SCALARS = st.sampled_from(
     [
