@@ -90,10 +90,13 @@ RELEASE: Final[frozenset[str]] = frozenset(
     {
         Feature.ADMIT,
         Feature.CREDENTIALS,
+        Feature.PAGINATE,
         Feature.PIPELINES,
+        Feature.RATE_LIMIT,
         Feature.RULES,
         Feature.SCRIPT,
         Feature.SET,
+        Feature.WORKBOOK,
         tool(ToolKind.ARTIFACT),
         tool(ToolKind.DUCKDB),
         tool(ToolKind.HTTP),
@@ -103,6 +106,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         tool(ToolKind.PYTHON),
         tool(ToolKind.SHELL),
         tool(ToolKind.TRANSFER),
+        tool(ToolKind.WORKBOOK),
     }
 )
 """What this release runs. Whoever makes a feature work adds it here, and playbooks that ask for it are accepted."""

@@ -9,17 +9,22 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
-from noetl_core.playbook.expressions import TemplateFailed
-from noetl_core.playbook.model import Action, Do, Step, Task
+from noetl_core.errors import NotFound
+from noetl_core.playbook.expressions import TemplateFailed, render
+from noetl_core.playbook.model import Action, Do, Step, Task, Tool, ToolKind, WorkbookTask
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
-from noetl_worker.application.policy import Retry, choose, retry_of
+from noetl_worker.application.pages import PageError, Pages
+from noetl_worker.application.policy import Retry, choose, number_of, retry_of
+from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.scopes import PipelineScope
-from noetl_worker.application.tool_call import Tool, ToolCall
+from noetl_worker.application.tool_call import Tool as CallableTool
+from noetl_worker.application.tool_call import ToolCall
 
 MAX_TASK_RUNS = 100_000
+MAX_WORKBOOK_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,20 +41,29 @@ class Pipeline:
 
     def __init__(
         self,
-        tool: Tool,
+        tool: CallableTool,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         max_task_runs: int = MAX_TASK_RUNS,
+        limits: RateLimits | None = None,
     ) -> None:
         self._tool = tool
+        self._limits = limits or RateLimits(sleep=sleep)
         self._max_task_runs = max_task_runs
         self._sleep = sleep
         self._chance = chance
 
-    async def __call__(self, command: GrantedCommand, step: Step, names: Mapping[str, object]) -> PipelineEnd:
+    async def __call__(
+        self,
+        command: GrantedCommand,
+        step: Step,
+        names: Mapping[str, object],
+        *,
+        workbook: Mapping[str, WorkbookTask] | None = None,
+    ) -> PipelineEnd:
         """Run to the end; only trouble of our own is raised."""
-        run = _Run(command, step, PipelineScope(outer=names))
+        run = _Run(command, step, PipelineScope(outer=names), workbook or {})
         while run.position < len(step.tasks):
             task = step.tasks[run.position]
             if run.task_runs >= self._max_task_runs:
@@ -61,20 +75,66 @@ class Pipeline:
         return run.ended()
 
     async def _run_task(self, run: _Run, task: Task) -> PipelineEnd | None:
-        """Run one task, with its retries; returns the end of the pipeline if this was it."""
+        """Run one task, page by page if it has pages; returns the end of the pipeline if this was it."""
+        try:
+            tool = run.tool_of(task)
+            pages = Pages.begin(tool.paginate, run.names(task, 1), run.now) if tool.paginate else None
+            while True:
+                outcome, action = await self._run_call(run, task, tool, pages)
+                if pages is None or outcome.error is not None or action.do is not Do.CONTINUE:
+                    return run.follow(task, outcome, action)
+                if not pages.take(outcome):
+                    return run.follow(task, pages.told(outcome), action)
+                over = pages.limit_reached()
+                if over is not None:
+                    return run.follow(task, over, Action(do=Do.FAIL))
+        except TemplateFailed as exc:
+            return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
+        except PageError as exc:
+            return run.failed(ErrorKind.SCHEMA, "PAGINATE_ITEMS", str(exc))
+        except NotFound as exc:
+            return run.failed(ErrorKind.NOT_FOUND, exc.code, exc.message)
+
+    async def _run_call(self, run: _Run, task: Task, tool: Tool, pages: Pages | None) -> tuple[Outcome, Action]:
+        """Run one call until its rules are content with it, or its attempts are used up."""
         for attempt in itertools.count(1):
-            outcome = await self._tool.run(run.call(task, attempt))
+            call = run.call(task, tool, attempt)
+            bucket = await self._wait_for_turn(call, task, tool)
+            outcome = await self._tool.run(pages.call(call) if pages else call)
             run.task_runs += 1
+            if bucket is not None:
+                self._obey_server(bucket, outcome)
             outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
-            try:
-                action, retry = run.judge(task, outcome, attempt)
-            except TemplateFailed as exc:
-                return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
+            action, retry = run.judge(task, tool, outcome, attempt)
             if retry is not None and attempt < retry.attempts and run.task_runs < self._max_task_runs:
                 await self._sleep(retry.delay(run=attempt, chance=self._chance))
                 continue
-            return run.follow(task, outcome, action)
+            return outcome, action
         raise AssertionError("unreachable")
+
+    async def _wait_for_turn(self, call: ToolCall, task: Task, tool: Tool) -> str | None:
+        """§5.4: a token of the bucket that the task shares with whoever names the same key."""
+        limit = tool.rate_limit
+        if limit is None:
+            return None
+        own = f"{call.execution_id}/{call.step}/{task.label}"
+        named = call.render(limit.key) if limit.key else own
+        key = f"{call.tenant_id}/{call.organization_id}/{named}"
+        rate = max(number_of(limit.rate, call.names, call.now), 1e-6)
+        per_seconds = max(number_of(limit.per_seconds, call.names, call.now), 1e-6)
+        burst = rate if limit.burst is None else number_of(limit.burst, call.names, call.now)
+        await self._limits.take(key, rate=rate, per_seconds=per_seconds, burst=burst)
+        return key
+
+    def _obey_server(self, bucket: str, outcome: Outcome) -> None:
+        """`Retry-After` on 429 closes the bucket for everybody who shares it."""
+        http = outcome.http or {}
+        headers = http.get("headers")
+        if http.get("status") != 429 or not isinstance(headers, dict):
+            return
+        after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
+        if isinstance(after, str) and after.strip().isdigit():
+            self._limits.close(bucket, seconds=float(after))
 
 
 @dataclass(slots=True)
@@ -84,6 +144,7 @@ class _Run:
     command: GrantedCommand
     step: Step
     scope: PipelineScope
+    workbook: Mapping[str, WorkbookTask]
     position: int = 0
     task_runs: int = 0
     last: Outcome = field(default_factory=Outcome)
@@ -92,25 +153,48 @@ class _Run:
     def now(self) -> str:
         return format_time(self.command.issued_at)
 
-    def call(self, task: Task, attempt: int) -> ToolCall:
-        command, tool = self.command, task.tool
+    def names(self, task: Task, attempt: int) -> dict[str, object]:
+        return self.scope.names(label=task.label, attempt=attempt)
+
+    def tool_of(self, task: Task) -> Tool:
+        """The tool of a task; one that calls the workbook gets that tool, under its own inputs and rules."""
+        tool = task.tool
+        for _ in range(MAX_WORKBOOK_DEPTH):
+            if tool.kind != ToolKind.WORKBOOK:
+                return tool
+            name = str(render(tool.config.get("task"), self.names(task, 1), now=self.now))
+            called = self.workbook.get(name)
+            if called is None:
+                raise NotFound("workbook task", name, code="WORKBOOK_TASK_NOT_FOUND")
+            tool = replace(
+                called.tool,
+                input={**called.tool.input, **tool.input},
+                set=(*called.tool.set, *tool.set),
+                rules=tool.rules or called.tool.rules,
+                rate_limit=tool.rate_limit or called.tool.rate_limit,
+                timeout_seconds=tool.timeout_seconds or called.tool.timeout_seconds,
+            )
+        raise NotFound("workbook task", task.label, code="WORKBOOK_TASK_NOT_FOUND")
+
+    def call(self, task: Task, tool: Tool, attempt: int) -> ToolCall:
+        command = self.command
         return ToolCall(
             tenant_id=command.tenant_id,
             organization_id=command.organization_id,
             execution_id=command.key.execution_id,
             step=command.step,
             kind=tool.kind,
-            input=self.step.merged_input(task),
+            input={**self.step.input, **tool.input},
             config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},
-            names=self.scope.names(label=task.label, attempt=attempt),
+            names=self.names(task, attempt),
             now=self.now,
             timeout_seconds=tool.timeout_seconds,
             attempt=attempt,
         )
 
-    def judge(self, task: Task, outcome: Outcome, attempt: int) -> tuple[Action, Retry | None]:
+    def judge(self, task: Task, tool: Tool, outcome: Outcome, attempt: int) -> tuple[Action, Retry | None]:
         """§6.5: the task's `set`, then the rules, then the `set` of the one that matched."""
-        tool, label = task.tool, task.label
+        label = task.label
         if tool.set and outcome.error is None:
             self.scope.set_from_task(tool.set, outcome, label=label, attempt=attempt, now=self.now)
         names = self.scope.with_outcome(outcome, label=label, attempt=attempt)

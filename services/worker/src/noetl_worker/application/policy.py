@@ -42,13 +42,14 @@ def choose(rules: Sequence[Rule], names: Mapping[str, object], *, failed: bool, 
 def retry_of(action: Action, names: Mapping[str, object], *, now: str | None) -> Retry:
     """The numbers of a retry, which may be templates; raises `TemplateFailed`."""
     return Retry(
-        attempts=max(int(_number(action.attempts, names, now)), 1),
-        delay_seconds=max(_number(action.delay_seconds, names, now), 0.0),
+        attempts=max(int(number_of(action.attempts, names, now)), 1),
+        delay_seconds=max(number_of(action.delay_seconds, names, now), 0.0),
         backoff=action.backoff,
     )
 
 
-def _number(value: Amount, names: Mapping[str, object], now: str | None) -> float:
+def number_of(value: Amount, names: Mapping[str, object], now: str | None) -> float:
+    """A number that may be written as a template; raises `TemplateFailed`."""
     rendered = render(value, names, now=now)
     try:
         return float(rendered)  # type: ignore[arg-type]  # what is no number is told below

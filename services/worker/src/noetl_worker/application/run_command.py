@@ -75,11 +75,11 @@ class RunCommand:
     async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
         step = playbook.steps[command.step]
         try:
-            names = await self._names(command, step)
+            names = await self._names(command, step, playbook.workbook)
         except NotFound as exc:
             outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
             return PipelineEnd(outcome=outcome)
-        return await self._pipeline(command, step, names)
+        return await self._pipeline(command, step, names, workbook=playbook.workbook)
 
     async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
         small: dict[str, JsonValue] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, decode
 from noetl_core.payloads import PayloadRef
-from noetl_core.playbook.model import Step
+from noetl_core.playbook.model import Condition, Step, ToolKind, WorkbookTask
 from noetl_core.playbook.references import referenced_paths
 from noetl_core.playbook.views import DataView, StepView
 from noetl_core.ports.commands import GrantedCommand
@@ -21,9 +21,11 @@ class StepNames:
     def __init__(self, payloads: PayloadStore) -> None:
         self._payloads = payloads
 
-    async def __call__(self, command: GrantedCommand, step: Step) -> dict[str, object]:
+    async def __call__(
+        self, command: GrantedCommand, step: Step, workbook: Mapping[str, WorkbookTask]
+    ) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
-        wanted = _wanted_steps(command, step)
+        wanted = _wanted_steps(command, step, workbook)
         variables, values = await asyncio.gather(
             self._variables(command), asyncio.gather(*(self._result(command.results[name]) for name in wanted))
         )
@@ -71,10 +73,10 @@ class StepNames:
         return decode(await self._payloads.get(ref))
 
 
-def _wanted_steps(command: GrantedCommand, step: Step) -> list[str]:
+def _wanted_steps(command: GrantedCommand, step: Step, workbook: Mapping[str, WorkbookTask]) -> list[str]:
     """Steps that the templates name; all of them where the names cannot be told in advance."""
     names: set[str] = set()
-    for text in _texts([*_templates(step)]):
+    for text in _texts([*_templates(step, workbook)]):
         if "context" in text or "main" in text:  # user code may ask for anything by name
             return list(command.results)
         for path in referenced_paths(text):
@@ -88,16 +90,27 @@ def _wanted_steps(command: GrantedCommand, step: Step) -> list[str]:
     return [name for name in command.results if name in names]
 
 
-def _templates(step: Step) -> Iterator[object]:
+def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:
     """Everything that is rendered on the worker while the step runs."""
     yield step.input
-    for task in step.tasks:
-        tool = task.tool
+    calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
+    called = [entry.tool for entry in workbook.values()] if calls_workbook else []
+    for tool in [*(task.tool for task in step.tasks), *called]:
         yield from (tool.input, tool.config, tool.auth)
+        if tool.paginate is not None:
+            yield from (tool.paginate.start, tool.paginate.size, tool.paginate.max_pages)
+            yield _as_template(tool.paginate.stop_when)
+        if tool.rate_limit is not None:
+            yield from (tool.rate_limit.key, tool.rate_limit.rate, tool.rate_limit.burst)
         yield from (assignment.value for assignment in tool.set)
         for rule in tool.rules:
-            yield f"{{{{ {rule.when} }}}}" if isinstance(rule.when, str) and "{{" not in rule.when else rule.when
+            yield _as_template(rule.when)
             yield from (assignment.value for assignment in rule.then.set)
+
+
+def _as_template(condition: Condition) -> Condition:
+    """A condition may be written without its braces."""
+    return f"{{{{ {condition} }}}}" if isinstance(condition, str) and "{{" not in condition else condition
 
 
 def _texts(value: object) -> Iterator[str]:
