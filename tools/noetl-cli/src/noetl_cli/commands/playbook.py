@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 from noetl_core.errors import PlaybookInvalid, Problem
+from noetl_core.playbook.schema import playbook_schema
 from noetl_core.playbook.validate import parse_playbook
 
 from noetl_cli.exits import ExitCode
@@ -40,6 +41,21 @@ def validate(*, files: tuple[str, ...], output: Output) -> None:
         for one in checked:
             one.show()
     sys.exit(ExitCode.OK if are_valid else ExitCode.INVALID)
+
+
+@playbook.command()
+def schema() -> None:
+    """Print the JSON Schema of playbooks, for editors that complete and check them.
+
+    Needs no server.
+
+    \b
+    Examples:
+      noetl playbook schema > playbook.schema.json
+      # then, in the first line of a playbook:
+      # yaml-language-server: $schema=./playbook.schema.json
+    """
+    echo_json(playbook_schema())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
