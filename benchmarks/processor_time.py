@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,30 @@ def processor_seconds(pids: Mapping[str, int]) -> dict[str, float]:
         return own + sum(ticks(child) for child in children.get(pid, ()))
 
     return {name: ticks(pid) / os.sysconf("SC_CLK_TCK") for name, pid in pids.items()}
+
+
+class Others:
+    """What everybody else on the machine takes meanwhile: with much of it, no figure is worth anything."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._used = self._seconds()
+
+    def share(self) -> float:
+        """Of all processors, since this was made."""
+        available = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
+        return max(self._seconds() - self._used, 0.0) / available
+
+    @staticmethod
+    def _seconds() -> float:
+        """Of the machine, less this process with all that it started."""
+        try:
+            total = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=11)[1:9]
+        except OSError:
+            return 0.0
+        user, nice, system, _idle, _waiting, *interrupts = map(int, total)
+        ours = processor_seconds({"ours": os.getpid()})["ours"]
+        return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK") - ours
 
 
 def _all_pids() -> list[int]:

@@ -19,6 +19,7 @@ from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
 from benchmarks.machine import machine_facts
 from benchmarks.playbooks import measure_concurrency, measure_latency
+from benchmarks.processor_time import Others
 from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import measure_throughput
 
@@ -100,9 +101,10 @@ async def _measure(stack: Stack, options: Options) -> tuple[Mapping[str, str], l
     figures: list[Figure] = []
     for chapter in CHAPTERS:
         if chapter.name in options.only:
-            begun = time.monotonic()
+            begun, others = time.monotonic(), Others()
             figures += await chapter.measure(stack, seconds=options.seconds * chapter.share, say=_say)
-            facts[f"duration of {chapter.name}"] = f"{time.monotonic() - begun:.1f} s"
+            seconds = time.monotonic() - begun
+            facts[f"chapter {chapter.name}"] = f"{seconds:.0f} s; others used {others.share():.0%} of the processors"
     return facts, figures
 
 
