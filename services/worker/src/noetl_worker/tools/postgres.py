@@ -12,7 +12,7 @@ from noetl_worker.tools.call_failed import CallFailed, without_secrets
 from noetl_worker.tools.postgres_access import lent_connection, target_of, timed_out
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
 from noetl_worker.tools.postgres_pools import PostgresPools
-from noetl_worker.tools.postgres_rows import Connection, run_statement
+from noetl_worker.tools.postgres_rows import Connection, is_lost, run_statement
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptSources
@@ -93,7 +93,7 @@ class PostgresTool:
             for statement in statements:
                 end = await run_statement(connection, statement, max_bytes=self._pools.limits.max_result_bytes)
                 ends.append(end)
-                if connection.is_closed() or (end.error is not None and end.error.ends_call):
+                if is_lost(connection) or (end.error is not None and end.error.ends_call):
                     break
             else:
                 if connection.is_in_transaction():

@@ -21,6 +21,9 @@ APPLICATION_NAME = "noetl-worker"
 _SERVER_GRACE_SECONDS = 5.0
 """The server's own limits are only for workers that cannot cancel any more, so they come later."""
 
+_CLIENT_CHECK = "SET client_connection_check_interval = 2000"
+"""Has a server notice that the worker is gone while a query runs; old ones, and some systems, cannot."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresLimits:
@@ -50,6 +53,7 @@ class PostgresPools:
     def __init__(self, limits: PostgresLimits | None = None) -> None:
         self.limits = limits or PostgresLimits()
         self._pools: SharedResources[PoolKey, Any] = SharedResources(limits=self.limits.sharing, close=_close)
+        self._notices_absence: dict[tuple[str, int], bool] = {}
 
     async def __aenter__(self) -> Self:
         """Nothing is opened yet."""
@@ -79,13 +83,29 @@ class PostgresPools:
             pool.acquire(timeout=min(self.limits.wait_seconds, timeout_seconds)) as connection,
         ):
             milliseconds = round((timeout_seconds + _SERVER_GRACE_SECONDS) * 1000)
-            await connection.execute(
-                f"SET statement_timeout = {milliseconds}; SET idle_in_transaction_session_timeout = {milliseconds}"
-            )
+            settings = [
+                f"SET statement_timeout = {milliseconds}",
+                f"SET idle_in_transaction_session_timeout = {milliseconds}",
+            ]
+            if self._notices_absence.get((target.host, target.port)):
+                settings.append(_CLIENT_CHECK)
+            await connection.execute("; ".join(settings))
             yield connection
 
     async def _open(self, key: PoolKey) -> Any:
         target = key.target
+
+        async def prepare(connection: Any) -> None:
+            await set_codecs(connection)
+            place = (target.host, target.port)
+            if place not in self._notices_absence:
+                try:
+                    await connection.execute(_CLIENT_CHECK)
+                except asyncpg.PostgresError:
+                    self._notices_absence[place] = False
+                else:
+                    self._notices_absence[place] = True
+
         return await asyncpg.create_pool(
             host=target.host,
             port=target.port,
@@ -100,7 +120,7 @@ class PostgresPools:
             max_inactive_connection_lifetime=self.limits.idle_seconds,
             # Statements are written by people and seldom twice the same; poolers in between know none either.
             statement_cache_size=0,
-            init=set_codecs,
+            init=prepare,
         )
 
 

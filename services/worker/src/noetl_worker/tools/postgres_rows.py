@@ -59,6 +59,14 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(error=sql_error(exc))
 
 
+def is_lost(connection: Connection) -> bool:
+    """Whether nothing more can be run, because the server or the pool has ended the connection."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:  # it was taken out of the pool when it broke
+        return True
+
+
 async def read_batches(
     connection: Connection, query: str, *, batch_rows: int
 ) -> AsyncIterator[tuple[tuple[str, ...], list[asyncpg.Record]]]:

@@ -53,11 +53,13 @@ class ScriptSources:
         written_source = section.call.config.get("source")
         source = section.with_config(written_source if isinstance(written_source, dict) else {"type": written_source})
         inline = _inline(section, source)
+        stated = source.text("type")
+        if stated == "inline" or (stated is None and inline is not None):
+            as_written = section.call.config.get("uri")
+            return _required(inline or (as_written if isinstance(as_written, str) else None), "the code itself")
         uri = section.text("uri", "path") or source.text("uri", "endpoint", "url")
-        kind = (source.text("type") or ("inline" if inline is not None else _kind_of(uri))).lower()
+        kind = (stated or _kind_of(uri)).lower()
         match kind:
-            case "inline":
-                return _required(inline if inline is not None else uri, "the code itself")
             case "file" | "local":
                 return await asyncio.to_thread(self._read_file, _required(uri, "`uri`"))
             case "http" | "https":

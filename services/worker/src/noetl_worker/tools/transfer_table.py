@@ -52,7 +52,7 @@ def table_plan(config: ToolConfig) -> TablePlan:
     written = config.value("key", "keys")
     names = written if isinstance(written, list) else [] if written is None else str(written).split(",")
     plan = TablePlan(table=config.required_text("table"), mode=mode, key=tuple(str(name).strip() for name in names))
-    if not plan.parts:
+    if not plan.parts or not all(plan.parts):
         raise misconfigured("`table` is not the name of a table")
     return plan
 

@@ -1,0 +1,1 @@
+"""A worked example of a tool in a package of its own."""
