@@ -6,17 +6,18 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from noetl_core.append import Appended, AppendRequest, Fence, PlacedEvent, StreamAppend, StreamStart
+from noetl_core.append import END_KEY, Appended, AppendRequest, Fence, PlacedEvent, StreamAppend, StreamStart
 from noetl_core.canonical import decode
 from noetl_core.catalog import to_draft
 from noetl_core.commands.state import CommandStatus
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import NoetlError, Unavailable
-from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.executions.events import ExecutionCancelled, PlaybookInitialized
 from noetl_core.fold import State, empty, fold_all
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import EventPage, Scope
@@ -115,7 +116,9 @@ class World:
     def planner(self) -> Actors:
         metrics = PlannerMetrics(MetricSet())
         load_plan = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=50)
-        rules = TurnRules(lease_seconds=10.0, work_subject=lambda pool, kind: f"noetl.work.{pool}.{kind}")
+        rules = TurnRules(
+            lease_seconds=10.0, now=self.tick, work_subject=lambda pool, kind: f"noetl.work.{pool}.{kind}"
+        )
 
         def make(execution_id: int, shard: int) -> Actor:
             return Actor(
@@ -128,6 +131,7 @@ class World:
                 producer="urn:test",
                 metrics=metrics,
                 retry_seconds=(0.0,),
+                failure_seconds=(0.0,),
             )
 
         return Actors(
@@ -207,6 +211,13 @@ class World:
                 except NoetlError:
                     continue
 
+    async def cancel(self) -> None:
+        """What api appends when somebody ends the execution, whoever is in the middle of what."""
+        ended = ExecutionCancelled(reason="enough", cancelled_by="test")
+        stream = StreamAppend(execution_id=self.execution_id, drafts=(to_draft(ended, idempotency_key=END_KEY),))
+        with suppress(NoetlError):
+            await self.log.append(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
+
     def sweep(self) -> None:
         head = self.log.streams[self.execution_id].head
         for planner in self.planners:
@@ -262,6 +273,35 @@ async def test_the_history_is_whole_and_every_activation_happens_once_whatever_g
     )
     assert set(ends.values()) == {1}
     assert set(ends) == {e.envelope().command_id for e in events if e.envelope().event_type == "command.issued"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_cancelled_execution_stays_cancelled_and_leaves_no_planner_busy(seed: int) -> None:
+    world = World(seed)
+    await world.begin()
+    workers = [Worker(worker_id=f"w{number}") for number in range(2)]
+    for _ in range(seed % 5):
+        world.deliver_some()
+        await asyncio.gather(*(world.work_once(worker) for worker in workers))
+    await world.cancel()
+    world.flaky.trouble = 0.0
+    calls: list[object] = []
+    world.sweep()
+    for index, event in [*world.late]:
+        world.planners[index].take(world.execution_id, event)
+    await until(lambda: not any(task.get_name().startswith("execution-") for task in asyncio.all_tasks()))
+    world.log.on_commit.append(calls.append)
+
+    for planner in world.planners:
+        planner.let_go_of_ended()
+        outcomes = await planner.claim(workers[0], [CommandKey(execution_id=world.execution_id, command_id="x")])
+        assert outcomes[0].refusal == "execution.already_terminal"
+        await planner.stop()
+
+    kinds = Counter(event.envelope().event_type for event in world.events())
+    assert kinds["execution.cancelled"] + kinds["playbook.completed"] == 1
+    assert world.events()[-1].envelope().event_type in ("execution.cancelled", "playbook.completed")
+    assert calls == []
 
 
 async def test_without_trouble_a_chain_of_steps_costs_one_append_per_step_and_no_bus_hop() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
 
 import grpc
 from noetl_adapters.nats.connection import NatsConnection
@@ -53,6 +54,7 @@ class Planner:
         self._gained = asyncio.Event()
         self._dropping: set[asyncio.Task[None]] = set()
         self._ownership: ShardOwnership | None = None
+        self._sweep: HeadSweep | None = None
 
     async def start(self) -> None:
         """Start everything, the operator's port first."""
@@ -112,7 +114,7 @@ class Planner:
         )
         group.on_stop(self._consumer.close)
         group.on_stop(ownership.release)
-        sweep = HeadSweep(log, self.actors, owned=ownership.epochs)
+        sweep = self._sweep = HeadSweep(log, self.actors, owned=ownership.epochs)
         group.loop("ownership", ownership.run)
         group.loop(
             "owners", lambda beat: owners.keep_current(every_seconds=settings.ownership.heartbeat_seconds, beat=beat)
@@ -140,6 +142,7 @@ class Planner:
         )
         rules = TurnRules(
             lease_seconds=settings.command_lease_seconds,
+            now=lambda: datetime.now(UTC),
             work_subject=lambda pool, kind: work_subject(pool=pool, kind=kind),
         )
         producer = f"urn:noetl:planner:{self._group.settings.instance}"
@@ -154,6 +157,7 @@ class Planner:
                 fence=self._fence,
                 producer=producer,
                 metrics=self._metrics,
+                on_fenced=self._fenced,
             )
 
         return make
@@ -167,7 +171,13 @@ class Planner:
             raise NotOwner(shard=shard, address=None)
         return Fence(role=ROLE, shard=shard, epoch=epoch)
 
+    def _fenced(self, shard: int) -> None:
+        if self._ownership is not None:
+            self._ownership.fenced(shard)
+
     def _shards_lost(self, lost: frozenset[int]) -> None:
+        if self._sweep is not None:
+            self._sweep.forget(lost)
         self._start(self.actors.drop_shards(lost))
         self._shards_changed()
 

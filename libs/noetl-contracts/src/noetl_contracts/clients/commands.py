@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -11,8 +12,17 @@ import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
-from noetl_core.errors import NotOwner, Unavailable
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
+from noetl_core.errors import NoetlError, NotOwner, Unavailable
+from noetl_core.ports.commands import (
+    UNANSWERED,
+    Abandonment,
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    Heartbeats,
+    Variables,
+    Worker,
+)
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
@@ -48,17 +58,25 @@ class CommandClient:
         self._channels.clear()
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
-        """Claim commands, each shard's from its owner."""
+        """Claim commands, each shard's from its owner; a shard without one does not keep others from being asked."""
+        groups = self._by_shard(keys)
+        answers = await asyncio.gather(
+            *(self._claim_group(shard, worker, group) for shard, group in groups.items()), return_exceptions=True
+        )
         outcomes: dict[CommandKey, ClaimOutcome] = {}
-        for shard, group in self._by_shard(keys).items():
-            request = pb.ClaimRequest(
-                worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in group]
-            )
-            response = await self._call(shard, _claim(request, self._timeout))
-            for one in response.outcomes:
-                outcome = mapping.claim_outcome(one)
-                outcomes[outcome.key] = outcome
+        for group, answer in zip(groups.values(), _usable(answers), strict=True):
+            if isinstance(answer, NoetlError):
+                outcomes.update({key: ClaimOutcome(key=key, refusal=UNANSWERED) for key in group})
+            else:
+                outcomes.update({outcome.key: outcome for outcome in answer})
         return tuple(outcomes[key] for key in keys)
+
+    async def _claim_group(self, shard: int, worker: Worker, keys: Sequence[CommandKey]) -> list[ClaimOutcome]:
+        request = pb.ClaimRequest(
+            worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in keys]
+        )
+        response = await self._call(shard, _claim(request, self._timeout))
+        return [mapping.claim_outcome(one) for one in response.outcomes]
 
     async def complete(
         self,
@@ -80,16 +98,27 @@ class CommandClient:
         response = await self._call(self._shard(key), _complete(request, self._timeout))
         return mapping.completion(response)
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
-        """Keep claims alive; returns those that no longer count."""
-        lost: list[CommandKey] = []
-        for shard, group in self._by_shard(keys).items():
-            request = pb.HeartbeatRequest(
-                worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in group]
-            )
-            response = await self._call(shard, _heartbeat(request, self._timeout))
-            lost.extend(mapping.key(one) for one in response.lost)
-        return tuple(lost)
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+        """Keep claims alive, each shard's with its owner; those of a shard without one stay unanswered."""
+        groups = self._by_shard(keys)
+        answers = await asyncio.gather(
+            *(self._heartbeat_group(shard, worker, group) for shard, group in groups.items()), return_exceptions=True
+        )
+        lost: set[CommandKey] = set()
+        unanswered: set[CommandKey] = set()
+        for group, answer in zip(groups.values(), _usable(answers), strict=True):
+            if isinstance(answer, NoetlError):
+                unanswered.update(group)
+            else:
+                lost |= answer.lost
+                unanswered |= answer.unanswered
+        return Heartbeats(lost=frozenset(lost), unanswered=frozenset(unanswered))
+
+    async def _heartbeat_group(self, shard: int, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+        request = pb.HeartbeatRequest(
+            worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in keys]
+        )
+        return mapping.heartbeats(await self._call(shard, _heartbeat(request, self._timeout)))
 
     async def abandon(
         self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
@@ -135,6 +164,19 @@ class CommandClient:
             self._channels[address] = self._connect(address)
         stub: pb_grpc.CommandServiceAsyncStub = pb_grpc.CommandServiceStub(self._channels[address])
         return stub
+
+
+def _usable(answers: Sequence[Answer | BaseException]) -> list[Answer | NoetlError]:
+    """Answers and refusals; if there are only refusals, the first one is raised, and a defect always is."""
+    usable: list[Answer | NoetlError] = []
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, NoetlError):
+            raise answer
+        usable.append(answer)
+    refusals = [answer for answer in usable if isinstance(answer, NoetlError)]
+    if refusals and len(refusals) == len(usable):
+        raise refusals[0]
+    return usable
 
 
 def _claim(

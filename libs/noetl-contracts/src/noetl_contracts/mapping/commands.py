@@ -6,7 +6,15 @@ from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
 from noetl_core.canonical import encode
 from noetl_core.ids import parse_id
-from noetl_core.ports.commands import ClaimOutcome, CommandKey, Completion, GrantedCommand, Variables, Worker
+from noetl_core.ports.commands import (
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    GrantedCommand,
+    Heartbeats,
+    Variables,
+    Worker,
+)
 
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, timestamp
@@ -127,4 +135,19 @@ def completion(message: pb.CompleteResponse) -> Completion:
     return Completion(
         next=command(message.next) if message.HasField("next") else None,
         stream_version=message.stream_version,
+    )
+
+
+def heartbeats_message(beats: Heartbeats) -> pb.HeartbeatResponse:
+    """What became of a round of heartbeats, as a message."""
+    return pb.HeartbeatResponse(
+        lost=[key_message(one) for one in beats.lost], unanswered=[key_message(one) for one in beats.unanswered]
+    )
+
+
+def heartbeats(message: pb.HeartbeatResponse) -> Heartbeats:
+    """What became of a round of heartbeats."""
+    return Heartbeats(
+        lost=frozenset(key(one) for one in message.lost),
+        unanswered=frozenset(key(one) for one in message.unanswered),
     )

@@ -61,6 +61,20 @@ class GrantedCommand:
     trace: str = ""
 
 
+UNANSWERED = "claim.unanswered"
+"""Refusal of a claim that nobody could judge: ask again later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeats:
+    """What became of a round of heartbeats: all others were renewed."""
+
+    lost: frozenset[CommandKey] = frozenset()
+    """They no longer count."""
+    unanswered: frozenset[CommandKey] = frozenset()
+    """Nobody could say; their leases run on."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimOutcome:
     """The command, or why it was not granted."""
@@ -105,8 +119,8 @@ class Commands(Protocol):
         """Deliver a result; safe to repeat. Raises `LeaseLost` when it does not count any more."""
         ...
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
-        """Keep claims alive; returns those that no longer count."""
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+        """Keep claims alive, as many as can be."""
         ...
 
     async def abandon(

@@ -36,9 +36,12 @@ logger = get_logger()
 MAX_INBOX = 10_000
 MAX_BUFFERED_EVENTS = 2_000
 MAX_LOST_RACES = 5
-MAX_FAILURES = 3
 READ_PAGE = 500
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
+FAILURE_SECONDS = (1.0, 10.0)
+"""Pauses before another try at an execution that failed for no reason that is known to pass."""
+MAX_ASKS_A_TURN = 200
+QUARANTINE_SECONDS = 300.0
 
 
 class Actor:
@@ -55,7 +58,9 @@ class Actor:
         fence: Callable[[int], Fence],
         producer: str,
         metrics: PlannerMetrics,
+        on_fenced: Callable[[int], None] = lambda shard: None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
+        failure_seconds: Sequence[float] = FAILURE_SECONDS,
     ) -> None:
         self.execution_id = execution_id
         self.shard = shard
@@ -65,17 +70,22 @@ class Actor:
         self._fence = fence
         self._producer = producer
         self._metrics = metrics
+        self._on_fenced = on_fenced
         self._retry_seconds = tuple(retry_seconds)
+        self._failure_seconds = tuple(failure_seconds)
         self._journal = Journal(execution_id)
         self._planner: TurnPlanner | None = None
         self._events: dict[int, StoredEvent] = {}
         self._asks: deque[Ask] = deque()
+        self._in_turn: list[Ask] = []
+        self._is_stopped = False
         self._wanted_version = 0
         self._must_read = False
         self._failures = 0
         self._outages = 0
         self._task: asyncio.Task[None] | None = None
         self.quarantined = ""
+        self._quarantined_until = 0.0
         self.trace = ""
 
     @property
@@ -90,8 +100,9 @@ class Actor:
 
     @property
     def is_over(self) -> bool:
-        """Whether the execution has ended, and nothing waits for an answer."""
-        return self.state.execution.status.is_final and not self._asks and self._task is None
+        """Whether the execution has ended, or is none at all, and nothing waits for an answer."""
+        idle = not self._asks and self._task is None
+        return idle and (self.state.execution.status.is_final or self.known_version == 0)
 
     def take(self, event: StoredEvent) -> None:
         """An event arrived from the bus: maybe late, early or again."""
@@ -121,15 +132,28 @@ class Actor:
             return []
         return [self._planner.hint(self.state, command) for command in claimable(self.state)]
 
+    def retry_quarantined(self) -> None:
+        """Give an execution that was set aside another chance now and then: what was wrong may have been mended."""
+        if self.quarantined and asyncio.get_running_loop().time() >= self._quarantined_until:
+            self.quarantined = ""
+            self._failures = 0
+            self._wake()
+
     async def stop(self) -> None:
-        """Stop taking turns; whoever waits is sent to the next owner."""
+        """Stop taking turns; whoever waits is sent to the next owner, those of the turn under way too."""
+        self._is_stopped = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._refuse_all(NotOwner(shard=self.shard, address=None))
+        elsewhere = NotOwner(shard=self.shard, address=None)
+        self._refuse_all(elsewhere)
+        for ask in self._in_turn:
+            refuse(ask, elsewhere)
 
     def _wake(self) -> None:
-        if self._task is None:
+        if self.quarantined:
+            self._refuse_all(Unavailable(f"execution {self.execution_id} is quarantined: {self.quarantined}"))
+        elif self._task is None and not self._is_stopped:
             self._task = asyncio.create_task(self._run(), name=f"execution-{self.execution_id}")
 
     def _has_work(self) -> bool:
@@ -145,24 +169,22 @@ class Actor:
                 except (Unavailable, DeadlinePassed) as exc:
                     self._refuse_all(exc)
                     self._must_read = True  # Nobody knows whether the append went through.
-                    await self._wait_after(self._outages)
+                    await _pause(self._retry_seconds, self._outages)
                     self._outages += 1
                 except (Fenced, NotOwner):
                     logger.warning("planner.fenced", execution_id=str(self.execution_id), shard=self.shard)
                     self._refuse_all(NotOwner(shard=self.shard, address=None))
                     self._metrics.fenced.inc()
+                    self._on_fenced(self.shard)
                     return  # The next owner goes on from the log.
                 except Exception as exc:
                     if not self._survives(exc):
                         return
-                    await self._wait_after(self._failures)
+                    await _pause(self._failure_seconds, self._failures - 1)
         finally:
             self._task = None
             if self._asks and not self.quarantined:
                 self._wake()
-
-    async def _wait_after(self, failures: int) -> None:
-        await asyncio.sleep(self._retry_seconds[min(failures, len(self._retry_seconds) - 1)])
 
     def _survives(self, exc: Exception) -> bool:
         """One bad execution harms only itself: after three failures it is set aside, visibly."""
@@ -170,9 +192,10 @@ class Actor:
         self._must_read = True
         self._refuse_all(exc if isinstance(exc, NoetlError) else NoetlError("the planner failed on this execution"))
         logger.exception("planner.turn_failed", execution_id=str(self.execution_id), failures=self._failures)
-        if self._failures < MAX_FAILURES:
+        if self._failures <= len(self._failure_seconds):
             return True
         self.quarantined = f"{type(exc).__name__}: {exc}"
+        self._quarantined_until = asyncio.get_running_loop().time() + QUARANTINE_SECONDS
         self._metrics.quarantined.inc()
         logger.error("planner.quarantined", execution_id=str(self.execution_id), reason=self.quarantined)
         return False
@@ -232,33 +255,60 @@ class Actor:
     async def _answer_asks(self, planner: TurnPlanner) -> None:
         """All that waits becomes one append; an abandonment goes alone, because its guard may refuse it."""
         for _ in range(MAX_LOST_RACES):
-            asks = self._next_asks()
+            self._in_turn = asks = self._next_asks()
             if not asks:
                 return
-            turn = planner.for_asks(self.state, asks)
-            with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
-                try:
-                    won = not turn.drafts or await self._append_or_reload(turn)
-                except NoetlError as refusal:
-                    if isinstance(refusal, Unavailable | DeadlinePassed | Fenced | NotOwner):
-                        self._asks.extendleft(reversed(asks))
-                        raise
-                    for ask in asks:
-                        refuse(ask, refusal)
-                    continue
+            try:
+                won = await self._answer(planner, asks)
+            except (Unavailable, DeadlinePassed, Fenced, NotOwner):
+                self._put_back()
+                raise
+            except NoetlError as refusal:
+                await self._answer_one_by_one(planner, refusal)
+                continue
             if won:
-                _answer(turn)
+                self._in_turn = []
                 return
-            self._asks.extendleft(reversed(asks))
+            self._put_back()
             self._metrics.lost_races.inc()
             self._journal.advance(at_head=True)
             if self._journal.undecided is not None:
                 return  # The next turn decides first.
         await self._append_results_alone(planner)
 
+    async def _answer(self, planner: TurnPlanner, asks: Sequence[Ask]) -> bool:
+        turn = planner.for_asks(self.state, asks)
+        with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
+            won = not turn.drafts or await self._append_or_reload(turn)
+        if won:
+            _tell(turn)
+        return won
+
+    async def _answer_one_by_one(self, planner: TurnPlanner, refusal: NoetlError) -> None:
+        """Something about one of the asks is refused: the others must not pay for it."""
+        asks, self._in_turn = self._in_turn, []
+        if len(asks) == 1:
+            refuse(asks[0], refusal)
+            return
+        for place, ask in enumerate(asks):
+            self._in_turn = asks[place:]
+            try:
+                if not await self._answer(planner, [ask]):
+                    self._asks.append(ask)
+            except (Unavailable, DeadlinePassed, Fenced, NotOwner):
+                self._put_back()
+                raise
+            except NoetlError as own:
+                refuse(ask, own)
+        self._in_turn = []
+
+    def _put_back(self) -> None:
+        self._asks.extendleft(reversed(self._in_turn))
+        self._in_turn = []
+
     def _next_asks(self) -> list[Ask]:
         asks: list[Ask] = []
-        while self._asks:
+        while self._asks and len(asks) < MAX_ASKS_A_TURN:
             ask = self._asks[0]
             if isinstance(ask, Abandon) and asks:
                 break
@@ -269,19 +319,24 @@ class Actor:
 
     async def _append_results_alone(self, planner: TurnPlanner) -> None:
         """A result must not wait for a race that others keep winning: its decision follows from the log."""
-        for ask in self._next_asks():
-            if not isinstance(ask, Complete):
+        self._in_turn = asks = self._next_asks()
+        for ask in asks:
+            if isinstance(ask, Complete):
+                await self._append_result_alone(planner, ask)
+            else:
                 refuse(ask, Conflict(f"execution {self.execution_id} is too busy"))
-                continue
-            try:
-                appended = await self._append(planner.results_alone(ask, self.state), (), expected_version=None)
-            except NoetlError as refusal:
-                refuse(ask, refusal)
-                continue
-            version = appended[-1].event.stream_version
-            self._wanted_version = max(self._wanted_version, version)
-            if not ask.answer.done():
-                ask.answer.set_result(Completion(stream_version=version))
+        self._in_turn = []
+
+    async def _append_result_alone(self, planner: TurnPlanner, ask: Complete) -> None:
+        try:
+            appended = await self._append(planner.results_alone(ask, self.state), (), expected_version=None)
+        except NoetlError as refusal:
+            refuse(ask, refusal)
+            return
+        version = appended[-1].event.stream_version
+        self._wanted_version = max(self._wanted_version, version)
+        if not ask.answer.done():
+            ask.answer.set_result(Completion(stream_version=version))
 
     async def _append_or_reload(self, turn: Turn) -> bool:
         """Append a turn at the head; if somebody else was first, fold what they wrote and say so."""
@@ -326,7 +381,11 @@ class Actor:
         )
 
 
-def _answer(turn: Turn) -> None:
+async def _pause(seconds: Sequence[float], times: int) -> None:
+    await asyncio.sleep(seconds[min(times, len(seconds) - 1)])
+
+
+def _tell(turn: Turn) -> None:
     for ask, answer in turn.answers:
         if not ask.answer.done():
             ask.answer.set_result(answer())

@@ -9,8 +9,17 @@ from typing import Any
 
 from noetl_core.append import Hint
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import NotOwner
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
+from noetl_core.errors import NoetlError, NotOwner
+from noetl_core.ports.commands import (
+    UNANSWERED,
+    Abandonment,
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    Heartbeats,
+    Variables,
+    Worker,
+)
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
@@ -42,7 +51,8 @@ class Actors:
         asks = [Claim(worker=worker, command_id=key.command_id) for key in keys]
         for key, ask in zip(keys, asks, strict=True):
             self._actor(key.execution_id).ask(ask)
-        return tuple(await asyncio.gather(*(ask.answer for ask in asks)))
+        answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
+        return tuple(_outcome(key, answer) for key, answer in zip(keys, answers, strict=True))
 
     async def complete(
         self,
@@ -64,13 +74,17 @@ class Actors:
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
-        """Keep claims alive; returns those that no longer count."""
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+        """Keep claims alive; one execution in trouble does not keep the others from being renewed."""
         asks = [Heartbeat(worker=worker, command_id=key.command_id) for key in keys]
         for key, ask in zip(keys, asks, strict=True):
             self._actor(key.execution_id).ask(ask)
-        alive = await asyncio.gather(*(ask.answer for ask in asks))
-        return tuple(key for key, counts in zip(keys, alive, strict=True) if not counts)
+        answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
+        answered = list(zip(keys, answers, strict=True))
+        return Heartbeats(
+            lost=frozenset(key for key, counts in answered if counts is False),
+            unanswered=frozenset(key for key, counts in answered if isinstance(counts, BaseException)),
+        )
 
     async def abandon(
         self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
@@ -106,6 +120,11 @@ class Actors:
         """Executions that were set aside, and why."""
         return {str(actor.execution_id): actor.quarantined for actor in self._actors.values() if actor.quarantined}
 
+    def retry_quarantined(self) -> None:
+        """Executions that were set aside get another chance now and then."""
+        for actor in self._actors.values():
+            actor.retry_quarantined()
+
     def let_go_of_ended(self) -> None:
         """Executions that are over need no actor."""
         for execution_id in [key for key, actor in self._actors.items() if actor.is_over]:
@@ -133,3 +152,11 @@ class Actors:
                 raise NotOwner(shard=shard, address=self._owner_address(shard))
             actor = self._actors[execution_id] = self._make_actor(execution_id, shard)
         return actor
+
+
+def _outcome(key: CommandKey, answer: ClaimOutcome | BaseException) -> ClaimOutcome:
+    if isinstance(answer, NoetlError):
+        return ClaimOutcome(key=key, refusal=UNANSWERED if answer.retryable else answer.code)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer

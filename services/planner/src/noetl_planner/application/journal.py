@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from noetl_core.envelope import StoredEvent
+from noetl_core.events import is_terminal
 from noetl_core.executions.decide import is_cause
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.recorded import Recorded, record
@@ -83,8 +84,14 @@ class Journal:
             self.undecided = None
 
     def _decision_is_known(self, cause: Recorded) -> bool:
-        """Decisions are appended in the order of their causes, so a later one settles every earlier cause."""
-        return any(event.decided_through >= cause.stream_version for event in self._waiting)
+        """Decisions are appended in the order of their causes, so a later one settles every earlier cause.
+
+        So does the end of the execution, whoever wrote it: nothing can be decided any more.
+        """
+        return any(
+            event.decided_through >= cause.stream_version or is_terminal(event.envelope.event_type)
+            for event in self._waiting
+        )
 
     def _fold_decision(self, cause: Recorded) -> bool:
         if not self._decision_is_known(cause):

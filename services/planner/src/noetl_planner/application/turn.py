@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from noetl_core.append import END_KEY, Hint
@@ -47,9 +48,10 @@ WORK_KIND = "command"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
-    """What the operator sets: how long claims last, and where wake-ups go."""
+    """What the operator sets: how long claims last, where wake-ups go, and the clock that dates events."""
 
     lease_seconds: float
+    now: Callable[[], datetime]
     work_subject: Callable[[str, str], str]
 
 
@@ -58,6 +60,8 @@ class Turn:
     """What one append will carry, and how each ask is answered once it has succeeded."""
 
     state: State
+    now: datetime
+    """When what is asked happened: the time of its events, and what `now()` gives where they are decided on."""
     drafts: list[Draft] = field(default_factory=list)
     hints: list[Hint] = field(default_factory=list)
     answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
@@ -73,14 +77,14 @@ class TurnPlanner:
 
     def for_cause(self, state: State, cause: Recorded) -> Turn:
         """The decision that an event of the log still lacks."""
-        turn = Turn(state=state)
+        turn = Turn(state=state, now=self._rules.now())
         self._decide(turn, cause)
         self._hint_unclaimed(turn)
         return turn
 
     def for_asks(self, state: State, asks: Sequence[Ask]) -> Turn:
         """Everything that is asked, with the decisions that it causes."""
-        turn = Turn(state=state)
+        turn = Turn(state=state, now=self._rules.now())
         for ask in asks:
             try:
                 match ask:
@@ -99,7 +103,7 @@ class TurnPlanner:
 
     def results_alone(self, ask: Complete, state: State) -> tuple[Draft, ...]:
         """A result without the decisions that follow from it: for a turn that cannot win the race for the head."""
-        turn = Turn(state=state)
+        turn = Turn(state=state, now=self._rules.now())
         command = _open_command(state, ask.command_id, ask.worker)
         self._close(turn, command, ask)
         return tuple(turn.drafts)
@@ -247,7 +251,7 @@ class TurnPlanner:
 
     def _decide_last(self, turn: Turn) -> None:
         """Decide on the draft that was added last, which is a cause."""
-        self._decide(turn, self._as_if(turn.state, turn.drafts[-1], turn.state.stream_version))
+        self._decide(turn, self._as_if(turn, turn.drafts[-1], turn.state.stream_version))
 
     def _decide(self, turn: Turn, cause: Recorded) -> None:
         if not is_cause(cause):
@@ -258,7 +262,7 @@ class TurnPlanner:
             draft = to_draft(
                 content,
                 idempotency_key=END_KEY if terminal else f"decision/{version}/{index}",
-                event_time=cause.envelope.event_time if cause.envelope.event_id else None,
+                event_time=cause.envelope.event_time,
                 causation_id=str(cause.envelope.event_id) if cause.envelope.event_id else "",
                 meta={"decided_through": version},
                 trace=cause.envelope.trace,
@@ -266,15 +270,14 @@ class TurnPlanner:
             self._add(turn, draft)
 
     def _add(self, turn: Turn, draft: Draft) -> None:
-        turn.drafts.append(draft)
-        turn.state = fold(turn.state, self._as_if(turn.state, draft, turn.state.stream_version + 1))
+        dated = draft if draft.event_time else replace(draft, event_time=turn.now)
+        turn.drafts.append(dated)
+        turn.state = fold(turn.state, self._as_if(turn, dated, turn.state.stream_version + 1))
 
-    def _as_if(self, state: State, draft: Draft, stream_version: int) -> Recorded:
+    def _as_if(self, turn: Turn, draft: Draft, stream_version: int) -> Recorded:
+        state = turn.state
         command = state.commands.get(draft.command_id)
         execution = state.execution
-        time = state.event_time_watermark
-        if time is None:
-            raise AssertionError("an execution that is planned has at least one event")
         return as_if_recorded(
             draft,
             tenant_id=execution.tenant_id,
@@ -282,7 +285,7 @@ class TurnPlanner:
             execution_id=execution.execution_id,
             stream_version=stream_version,
             aggregate_version=(command.aggregate_version if command else 0) + 1,
-            time=time,
+            time=turn.now,
         )
 
     def _hint_unclaimed(self, turn: Turn) -> None:

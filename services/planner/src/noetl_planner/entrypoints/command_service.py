@@ -55,10 +55,10 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.HeartbeatResponse:
         """Keep claims alive."""
         _only_services()
-        lost = await self._commands.heartbeat(
+        beats = await self._commands.heartbeat(
             mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
         )
-        return pb.HeartbeatResponse(lost=[mapping.key_message(key) for key in lost])
+        return mapping.heartbeats_message(beats)
 
     async def Abandon(  # noqa: N802 - named by the contract
         self, request: pb.AbandonRequest, context: grpc.aio.ServicerContext[pb.AbandonRequest, pb.AbandonResponse]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime, timedelta
 
+from noetl_core.append import Hint
 from noetl_core.errors import NoetlError
 from noetl_core.ports.bus import Message, Publisher
 from noetl_core.ports.event_log import EventLog, HeadPage
@@ -32,6 +32,10 @@ class HeadSweep:
         self._since: datetime | None = None
         self._covered: frozenset[int] = frozenset()
 
+    def forget(self, shards: Collection[int]) -> None:
+        """Shards were lost, if only for a moment: what was known about them is listed anew when they come back."""
+        self._covered -= frozenset(shards)
+
     async def __call__(self) -> None:
         """Compare once. Shards that were just gained are listed from the beginning of their open executions."""
         owned = frozenset(self._owned())
@@ -41,10 +45,11 @@ class HeadSweep:
             began = await self._list(gained, since=None)
         if owned - gained and self._since is not None:
             began = await self._list(owned - gained, since=self._since - _OVERLAP)
-        self._covered = owned
+        self._covered = owned & frozenset(self._owned())
         if began is not None:
             self._since = began
         self._actors.let_go_of_ended()
+        self._actors.retry_quarantined()
 
     async def _list(self, shards: Collection[int], *, since: datetime | None) -> datetime:
         after: tuple[datetime, int] | None = None
@@ -77,20 +82,39 @@ async def sweep_heads(
             continue
 
 
+class RepeatedHints:
+    """Which unclaimed commands to wake workers for again: after one round, two, four … and then every hour or so.
+
+    Doubling keeps a queue of waiting work from filling the stream with wake-ups that nobody has a slot for.
+    """
+
+    MAX_PAUSE_ROUNDS = 512
+
+    def __init__(self) -> None:
+        self._waiting: dict[bytes, int] = {}
+
+    def due(self, hints: Iterable[Hint]) -> list[tuple[Hint, int]]:
+        """What to send in this round, each with the number of rounds that it has waited."""
+        current = {hint.body: hint for hint in hints}
+        self._waiting = {body: self._waiting.get(body, -1) + 1 for body in current}
+        return [(current[body], rounds) for body, rounds in self._waiting.items() if self._is_due(rounds)]
+
+    def _is_due(self, rounds: int) -> bool:
+        is_power_of_two = rounds > 0 and rounds & (rounds - 1) == 0
+        return is_power_of_two or (rounds > 0 and rounds % self.MAX_PAUSE_ROUNDS == 0)
+
+
 async def repeat_hints(
     actors: Actors, publisher: Publisher, metrics: PlannerMetrics, *, every_seconds: float, beat: Callable[[], None]
 ) -> None:
     """Wake workers again for commands that nobody claimed: a hint may have been lost, or all workers were busy."""
-    seen: set[bytes] = set()
-    for round_number in itertools.count():
+    repeated = RepeatedHints()
+    while True:
         beat()
         await asyncio.sleep(every_seconds)
-        hints = {hint.body: hint for hint in actors.hints_for_claimable()}
-        waiting = [hint for body, hint in hints.items() if body in seen]
-        seen = set(hints)
         messages = [
-            Message(subject=hint.subject, message_id=f"rehint/{round_number}/{hint.body.decode()}", body=hint.body)
-            for hint in waiting
+            Message(subject=hint.subject, message_id=f"rehint/{rounds}/{hint.body.decode()}", body=hint.body)
+            for hint, rounds in repeated.due(actors.hints_for_claimable())
         ]
         if not messages:
             continue

@@ -439,18 +439,24 @@ class HeartbeatResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOST_FIELD_NUMBER: _builtins.int
+    UNANSWERED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandKey]:
         """Claims that no longer count: stop their work and discard it."""
+
+    @_builtins.property
+    def unanswered(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandKey]:
+        """Claims about which nobody could say anything: their leases run on."""
 
     def __init__(
         self,
         *,
         lost: _abc.Iterable[Global___CommandKey] | None = ...,
+        unanswered: _abc.Iterable[Global___CommandKey] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "unanswered", b"unanswered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
