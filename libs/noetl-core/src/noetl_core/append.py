@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 
 from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_result_shape, encode_body, spell
 from noetl_core.errors import InvalidInput, NoetlError
@@ -73,9 +74,11 @@ class Appended:
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedDraft:
-    """A draft with everything that can be computed before the head lock is held."""
+class PreparedDraft(NamedTuple):
+    """A draft with everything that can be computed before the head lock is held.
+
+    A tuple, as are the other values that every event passes through: they are made in a tenth of the time.
+    """
 
     draft: Draft
     event_id: int
@@ -86,8 +89,7 @@ class PreparedDraft:
     """The result by itself, as it is spelt in the body."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStream:
+class PreparedStream(NamedTuple):
     """One stream of a prepared request."""
 
     append: StreamAppend
@@ -95,8 +97,7 @@ class PreparedStream:
     shard: int
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRequest:
+class PreparedRequest(NamedTuple):
     """A request whose bodies are encoded."""
 
     request: AppendRequest
@@ -118,8 +119,7 @@ class Head:
     parent_execution_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KnownKey:
+class KnownKey(NamedTuple):
     """An idempotency key that the log has."""
 
     content_sha256: str
@@ -140,8 +140,7 @@ class LogView:
     """First events of executions, by (tenant, organization, start key)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedEvent:
+class PlacedEvent(NamedTuple):
     """An accepted event with the facts that become columns."""
 
     stored: StoredEvent

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from json.encoder import encode_basestring as _q  # a text in quotes, escaped as the canonical encoder does it
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode, sha256_hex
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
@@ -56,8 +56,7 @@ class Draft:
         return spell(self).content_sha256
 
 
-@dataclass(frozen=True, slots=True)
-class Spelt:
+class Spelt(NamedTuple):
     """The parts of a draft that take longest to encode, encoded once for everybody who needs them."""
 
     meta: bytes
@@ -72,26 +71,26 @@ def spell(draft: Draft) -> Spelt:
     The text around them is put together here instead of being encoded as one object, which takes a third of the time;
     tests hold it to be equal to what `encode` gives.
     """
-    meta = encode(draft.meta if type(draft.meta) is dict else dict(draft.meta)) if draft.meta else b"{}"
+    raw = draft.meta
+    meta = encode(raw if type(raw) is dict else dict(raw)) if raw else b"{}"
     result = b"null" if draft.result is None else encode(dict(draft.result))
     ref = b"null" if draft.payload_ref is None else encode(draft.payload_ref.to_json())
     content_meta = meta
-    if not _NOT_CONTENT.isdisjoint(draft.meta):
-        content_meta = encode({key: value for key, value in draft.meta.items() if key not in _NOT_CONTENT})
+    if raw and not _NOT_CONTENT.isdisjoint(raw):
+        content_meta = encode({key: value for key, value in raw.items() if key not in _NOT_CONTENT})
     aggregate_id = "" if draft.aggregate_type == EXECUTION_AGGREGATE else draft.aggregate_id
-    content = b"".join(
-        (
-            utf8(
-                f'{{"aggregate_id":{_q(aggregate_id)},"aggregate_type":{_q(draft.aggregate_type)}'
-                f',"event_type":{_q(draft.event_type)},"meta":'
-            ),
-            content_meta,
-            utf8(f',"node_name":{_q(draft.node_name)},"payload_ref":'),
-            ref,
-            b',"result":',
-            result,
-            b',"schema_version":%d}' % draft.schema_version,
-        )
+    before = (
+        f'{{"aggregate_id":{_q(aggregate_id)},"aggregate_type":{_q(draft.aggregate_type)}'
+        f',"event_type":{_q(draft.event_type)},"meta":'
+    )
+    between = f',"node_name":{_q(draft.node_name)},"payload_ref":'
+    content = b'%b%b%b%b,"result":%b,"schema_version":%d}' % (
+        utf8(before),
+        content_meta,
+        utf8(between),
+        ref,
+        result,
+        draft.schema_version,
     )
     return Spelt(meta, result, ref, sha256_hex(content))
 
@@ -176,7 +175,8 @@ def check_result_shape(result: Mapping[str, Any]) -> None:
     if result.get("status") not in RESULT_STATUSES:
         raise InvalidInput(f"result status {result.get('status')!r} is none of {sorted(RESULT_STATUSES)}")
     for key in ("reference", "parent_ref", "context"):
-        if not isinstance(result.get(key), Mapping | None):
+        value = result.get(key)
+        if value is not None and type(value) is not dict and not isinstance(value, Mapping):
             raise InvalidInput(f"{key!r} of a result is an object or null")
     inline = (result.get("context") or {}).keys() & FORBIDDEN_CONTEXT_KEYS
     if inline:
@@ -202,38 +202,34 @@ def encode_body(
     """
     spelt = spelt or spell(draft)
     stream_id = str(execution_id)
-    parts = [
-        utf8(
-            f'{{"aggregate_id":{_q(draft.aggregate_id or stream_id)},"aggregate_type":{_q(draft.aggregate_type)}'
-            f"{_optional('causation_id', draft.causation_id)}{_optional('command_id', draft.command_id)}"
-            f',"content_sha256":"{content_sha256}"{_optional("correlation_id", draft.correlation_id)}'
-            f',"event_id":"{event_id}","event_time":"{_time_text(event_time)}","event_type":{_q(draft.event_type)}'
-            f',"execution_id":"{stream_id}"{_optional("frame_id", draft.frame_id)}'
-            f',"idempotency_key":{_q(draft.idempotency_key)}'
-        )
-    ]
-    if draft.meta:
-        parts += (b',"meta":', spelt.meta)
-    parts.append(
-        utf8(
-            f'{_optional("node_name", draft.node_name)},"organization_id":{_q(organization_id)}'
-            f"{_optional('parent_event_id', draft.parent_event_id)}"
-            f"{_optional('parent_execution_id', parent_execution_id)}"
+    head = (
+        f'{{"aggregate_id":{_q(draft.aggregate_id or stream_id)},"aggregate_type":{_q(draft.aggregate_type)}'
+        f"{_optional('causation_id', draft.causation_id)}{_optional('command_id', draft.command_id)}"
+        f',"content_sha256":"{content_sha256}"{_optional("correlation_id", draft.correlation_id)}'
+        f',"event_id":"{event_id}","event_time":"{_time_text(event_time)}","event_type":{_q(draft.event_type)}'
+        f',"execution_id":"{stream_id}"{_optional("frame_id", draft.frame_id)}'
+        f',"idempotency_key":{_q(draft.idempotency_key)}'
+    )
+    middle = (
+        f'{_optional("node_name", draft.node_name)},"organization_id":{_q(organization_id)}'
+        f"{_optional('parent_event_id', draft.parent_event_id)}{_optional('parent_execution_id', parent_execution_id)}"
+    )
+    tail = (
+        f',"schema_name":{_q("noetl." + draft.event_type)},"schema_version":{draft.schema_version}'
+        f'{_optional("stage_id", draft.stage_id)},"stream_id":"{stream_id}","tenant_id":{_q(tenant_id)}'
+        f"{_optional('trace', draft.trace)}}}"
+    )
+    return b"".join(
+        (
+            utf8(head),
+            b',"meta":' + spelt.meta if draft.meta else b"",
+            utf8(middle),
+            b',"payload_ref":' + spelt.payload_ref if draft.payload_ref is not None else b"",
+            utf8(_optional("producer", producer)) if producer else b"",
+            b',"result":' + spelt.result if draft.result else b"",
+            utf8(tail),
         )
     )
-    if draft.payload_ref is not None:
-        parts += (b',"payload_ref":', spelt.payload_ref)
-    parts.append(utf8(_optional("producer", producer)))
-    if draft.result:
-        parts += (b',"result":', spelt.result)
-    parts.append(
-        utf8(
-            f',"schema_name":{_q("noetl." + draft.event_type)},"schema_version":{draft.schema_version}'
-            f'{_optional("stage_id", draft.stage_id)},"stream_id":"{stream_id}","tenant_id":{_q(tenant_id)}'
-            f"{_optional('trace', draft.trace)}}}"
-        )
-    )
-    return b"".join(parts)
 
 
 def _optional(name: str, text: str) -> str:

@@ -64,10 +64,11 @@ class _Overlay:
         return found
 
     def known(self, execution_id: int, key: str) -> KnownKey | None:
-        found = self.keys.get((execution_id, key))
-        if found is None:
-            found = self._below.known(execution_id, key) if self._below else self.view.keys.get((execution_id, key))
-        return found
+        where = (execution_id, key)
+        found = self.keys.get(where)
+        if found is None and self._below is not None:
+            found = self._below.keys.get(where)
+        return found if found is not None else self.view.keys.get(where)
 
     def start(self, tenant_id: str, organization_id: str, key: str) -> KnownKey | None:
         where = (tenant_id, organization_id, key)

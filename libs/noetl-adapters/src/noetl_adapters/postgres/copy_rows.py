@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring as _quoted
-from typing import Final
+from typing import Any, Final
 
 from noetl_contracts.subjects import (
     AGGREGATE_VERSION,
@@ -16,17 +16,18 @@ from noetl_contracts.subjects import (
     PREV_CHECKSUM,
     STREAM_VERSION,
     TRACEPARENT,
+    event_subject,
 )
-from noetl_core.append import Hint, PlacedEvent
+from noetl_core.append import Hint, PlacedEvent, PreparedDraft
 from noetl_core.envelope import StoredEvent
 from noetl_core.timestamps import format_time
 
-from noetl_adapters.postgres.event_rows import hint_rows, result_extract, subject_of, text_or_none
+from noetl_adapters.postgres.event_rows import hint_rows, result_extract, text_or_none
 
 EVENT_COLUMNS: Final = (
     "stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum", "execution_id", "event_id",
-    "event_time", "tenant_id", "organization_id", "event_type", "aggregate_type", "aggregate_id", "idempotency_key",
-    "content_sha256", "node_name", "stage_id", "frame_id", "command_id", "loop_id", "epoch_id", "result", "body",
+    "event_time", "tenant_id", "organization_id", "event_type", "aggregate_type", "node_name", "aggregate_id",
+    "idempotency_key", "content_sha256", "stage_id", "frame_id", "command_id", "loop_id", "epoch_id", "result", "body",
 )  # fmt: skip
 OUTBOX_COLUMNS: Final = ("shard", "execution_id", "subject", "message_id", "headers", "body")
 
@@ -38,53 +39,61 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 # Each field is its length and its bytes; a row begins with the number of its fields.
 _length: Final = struct.Struct("!i").pack
-_place: Final = struct.Struct("!hiqiqiq").pack
-_ids: Final = struct.Struct("!iqiqiq").pack
+_place: Final = struct.Struct("!hiqiqiqi64si64siqiqiq").pack
+_first_place: Final = struct.Struct("!hiqiqiqii64siqiqiq").pack
 _owner: Final = struct.Struct("!hiiiq").pack
 
 
 def event_rows_binary(events: Sequence[PlacedEvent]) -> bytearray:
     """The rows of noetl.event, in the order of EVENT_COLUMNS."""
     parts: list[bytes] = [_SIGNATURE]
-    for placed in events:
-        stored, prepared, head = placed.stored, placed.prepared, placed.head
-        draft, meta = prepared.draft, prepared.draft.meta
+    for stored, prepared, head, aggregate_id in events:
+        draft, body, meta = prepared.draft, stored.body, prepared.draft.meta
         parts += (
-            _place(
-                len(EVENT_COLUMNS), 8, stored.stream_version, 8, stored.aggregate_version, 8, _time(stored.ingest_time)
-            ),
-            _text(stored.prev_checksum),
-            _text(stored.checksum),
-            _ids(8, head.execution_id, 8, prepared.event_id, 8, _time(prepared.event_time)),
-            _repeated(head.tenant_id),
-            _repeated(head.organization_id),
-            _repeated(draft.event_type),
-            _repeated(draft.aggregate_type),
-            _text(placed.aggregate_id),
+            _place_of(stored, head.execution_id, prepared),
+            _kind(head.tenant_id, head.organization_id, draft.event_type, draft.aggregate_type, draft.node_name),
+            _text(aggregate_id),
             _text(draft.idempotency_key),
             _text(prepared.content_sha256),
-            _repeated(draft.node_name) if draft.node_name else _NULL,
             _text(draft.stage_id) if draft.stage_id else _NULL,
             _text(draft.frame_id) if draft.frame_id else _NULL,
             _text(draft.command_id) if draft.command_id else _NULL,
-            _optional(text_or_none(meta.get("loop_id"))) if meta else _NULL,
-            _optional(text_or_none(meta.get("epoch_id"))) if meta else _NULL,
+            _loop(meta) if meta else _NULL + _NULL,
             _NULL if prepared.result is None else _field(_JSONB + result_extract(prepared.result, draft.result)),
-            _length(len(stored.body)),
-            stored.body,
+            _length(len(body)),
+            body,
         )
     parts.append(_TRAILER)
     return bytearray().join(parts)
 
 
+def _place_of(stored: StoredEvent, execution_id: int, prepared: PreparedDraft) -> bytes:
+    """The fields of fixed size in one go; only the first event of a stream has no checksum before it."""
+    before = (len(EVENT_COLUMNS), 8, stored.stream_version, 8, stored.aggregate_version, 8, _time(stored.ingest_time))
+    after = (64, stored.checksum.encode(), 8, execution_id, 8, prepared.event_id, 8, _time(prepared.event_time))
+    if stored.prev_checksum:
+        return _place(*before, 64, stored.prev_checksum.encode(), *after)
+    return _first_place(*before, 0, *after)
+
+
+@lru_cache(maxsize=4096)
+def _kind(tenant_id: str, organization_id: str, event_type: str, aggregate_type: str, node_name: str) -> bytes:
+    """Columns with few values; most events share them with others."""
+    texts = (tenant_id, organization_id, event_type, aggregate_type)
+    return b"".join(map(_text, texts)) + (_text(node_name) if node_name else _NULL)
+
+
+def _loop(meta: Mapping[str, Any]) -> bytes:
+    loop_id, epoch_id = text_or_none(meta.get("loop_id")), text_or_none(meta.get("epoch_id"))
+    return (_text(loop_id) if loop_id else _NULL) + (_text(epoch_id) if epoch_id else _NULL)
+
+
 def outbox_rows_binary(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> bytearray:
     """The rows of noetl.outbox, in the order of OUTBOX_COLUMNS: events in the order of their places, then hints."""
     parts: list[bytes] = [_SIGNATURE]
-    for placed in events:
-        stored, prepared, head = placed.stored, placed.prepared, placed.head
+    for stored, prepared, head, _ in events:
         parts += (
-            _owner(len(OUTBOX_COLUMNS), 4, head.shard, 8, head.execution_id),
-            _text(subject_of(head)),
+            _address(head.shard, head.execution_id, head.tenant_id, head.organization_id),
             _text(str(prepared.event_id)),
             _field(_JSONB + _headers(stored, prepared.draft.trace).encode()),
             _length(len(stored.body)),
@@ -112,6 +121,15 @@ def _headers(stored: StoredEvent, trace: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
+def _address(shard: int, execution_id: int, tenant_id: str, organization_id: str) -> bytes:
+    """The fields that all events of a stream share."""
+    subject = event_subject(
+        tenant_id=tenant_id, organization_id=organization_id, execution_id=execution_id, shard=shard
+    )
+    return _owner(len(OUTBOX_COLUMNS), 4, shard, 8, execution_id) + _text(subject)
+
+
 def _field(data: bytes) -> bytes:
     return _length(len(data)) + data
 
@@ -120,13 +138,6 @@ def _text(value: str) -> bytes:
     data = value.encode()
     return _length(len(data)) + data
 
-
-def _optional(value: str | None) -> bytes:
-    return _NULL if value is None else _text(value)
-
-
-_repeated = lru_cache(maxsize=4096)(_text)
-"""For columns with few values."""
 
 _time_text = lru_cache(maxsize=256)(format_time)
 

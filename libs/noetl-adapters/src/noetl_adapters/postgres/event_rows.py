@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 from noetl_contracts.messages import event_headers
@@ -58,7 +57,12 @@ def outbox_columns(numbered: Numbered) -> tuple[list[Any], ...]:
         (
             placed.head.shard,
             placed.head.execution_id,
-            subject_of(placed.head),
+            event_subject(
+                tenant_id=placed.head.tenant_id,
+                organization_id=placed.head.organization_id,
+                execution_id=placed.head.execution_id,
+                shard=placed.head.shard,
+            ),
             str(placed.prepared.event_id),
             encode(event_headers(placed.stored, placed.prepared.draft.trace)).decode(),
             placed.stored.body,
@@ -128,16 +132,6 @@ def result_extract(spelt: bytes, result: Mapping[str, Any] | None) -> bytes:
 def text_or_none(value: object) -> str | None:
     """An extract of what only NoETL's own events are sure to spell as text."""
     return value if isinstance(value, str) and value else None
-
-
-def subject_of(head: Head) -> str:
-    """Where the events of a stream are published."""
-    return _subject(head.tenant_id, head.organization_id, head.execution_id, head.shard)
-
-
-@lru_cache(maxsize=4096)
-def _subject(tenant_id: str, organization_id: str, execution_id: int, shard: int) -> str:
-    return event_subject(tenant_id=tenant_id, organization_id=organization_id, execution_id=execution_id, shard=shard)
 
 
 def _without_zeros(value: Any) -> Any:

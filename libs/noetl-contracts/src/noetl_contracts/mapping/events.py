@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from noetl.common.v1 import common_pb2 as common
@@ -31,10 +31,10 @@ def json_object(data: bytes, what: str) -> dict[str, Any]:
     """A JSON object that a message carries as bytes; empty bytes are an empty object."""
     if not data:
         return {}
-    value = decode(data)
-    if not isinstance(value, dict):
+    value: Any = decode(data)
+    if type(value) is not dict:
         raise InvalidInput(f"{what} is not a JSON object")
-    return cast("dict[str, Any]", value)
+    return value
 
 
 def payload_ref_message(ref: PayloadRef | None) -> common.PayloadRef | None:

@@ -26,7 +26,7 @@ def decode(data: bytes) -> JsonValue:
     except UnicodeDecodeError as exc:
         raise NotCanonical("invalid UTF-8", path=f"byte {exc.start}") from exc
     try:
-        value: JsonValue = _DECODER.decode(text)
+        value = _decode(text)
     except JSONDecodeError as exc:
         raise NotCanonical(f"no JSON ({exc.msg})", path=f"line {exc.lineno} column {exc.colno}") from exc
     except RecursionError:
@@ -37,6 +37,15 @@ def decode(data: bytes) -> JsonValue:
     if "\\ud" in text or "\\uD" in text:  # the only spelling by which a lone surrogate can have come in
         encode(value)
     return value
+
+
+def _decode(text: str) -> JsonValue:
+    """As the decoder does it, less its search for white space around the value, of which canonical bytes have none."""
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:  # no value at the very beginning
+        end = -1
+    return value if end == len(text) else _DECODER.decode(text)
 
 
 def _object(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
@@ -82,6 +91,7 @@ def _refusal_in_place(hook: Callable[[_Argument], _Result]) -> Callable[[_Argume
 
 
 _DECODER = JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
+_scan: Callable[[str, int], tuple[JsonValue, int]] = _DECODER.scan_once  # type: ignore[attr-defined]  # not in the stubs
 _LOCATING_DECODER = JSONDecoder(
     object_pairs_hook=_refusal_in_place(_object),
     parse_int=_refusal_in_place(_integer),
