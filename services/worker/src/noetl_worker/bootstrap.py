@@ -10,13 +10,14 @@ from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient, ResolvedCredentials
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient, ResolvedCredentials, ShardClient
 from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
 from noetl_core.ports.commands import Worker
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.env import Env
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.shard_ownership import check_shard_count
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
@@ -52,6 +53,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             retryable_methods=IDEMPOTENT_METHODS,
         )
     )
+    await check_shard_count(ShardClient(channel), settings.shard_count)
     commands = CommandClient(
         default_address=settings.planner_address,
         shard_count=settings.shard_count,

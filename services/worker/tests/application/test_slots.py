@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from noetl_core.ports.commands import (
     CommandKey,
     Completion,
     GrantedCommand,
+    Heartbeats,
     Variables,
     Worker,
 )
@@ -50,6 +51,7 @@ class Planner:
         self.completed: list[tuple[str, str]] = []
         self.following: dict[str, GrantedCommand] = {}
         self.lost: set[str] = set()
+        self.unanswered: set[str] = set()
         self.trouble: list[NoetlError] = []
         self.wanted_next: list[bool] = []
 
@@ -76,10 +78,13 @@ class Planner:
         self.wanted_next.append(wants_next)
         return Completion(stream_version=1, next=self.following.get(key.command_id))
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         if self.trouble:
             raise self.trouble.pop(0)
-        return tuple(key for key in keys if key.command_id in self.lost)
+        return Heartbeats(
+            lost=frozenset(key for key in keys if key.command_id in self.lost),
+            unanswered=frozenset(key for key in keys if key.command_id in self.unanswered),
+        )
 
     async def abandon(self, key: CommandKey, **options: Any) -> Abandonment:
         raise AssertionError("workers do not abandon")
@@ -90,10 +95,18 @@ async def at_once(command: GrantedCommand) -> CommandEnd:
 
 
 def slots_of(
-    planner: Planner, run: Any = at_once, *, size: int = 2, clock: Callable[[], float] = lambda: 0.0
+    planner: Planner,
+    run: Any = at_once,
+    *,
+    size: int = 2,
+    clock: Callable[[], float] = lambda: 0.0,
+    sleep: Callable[[float], Awaitable[None]] | None = None,
 ) -> tuple[Slots, MetricSet]:
     metrics = MetricSet()
-    return Slots(planner, run, worker=ADA, size=size, metrics=WorkerMetrics(metrics), clock=clock), metrics
+    slots = Slots(
+        planner, run, worker=ADA, size=size, metrics=WorkerMetrics(metrics), clock=clock, sleep=sleep or asyncio.sleep
+    )
+    return slots, metrics
 
 
 async def test_a_granted_command_is_run_and_delivered_and_its_slot_is_free_again() -> None:
@@ -262,3 +275,77 @@ async def test_draining_takes_nothing_new_and_lets_what_runs_finish() -> None:
 
     assert planner.completed == [("a", "ok")]
     assert planner.wanted_next == [False]
+
+
+async def test_trouble_around_a_call_that_has_not_begun_is_tried_again_and_fails_no_step() -> None:
+    outages = [Unavailable("api is away"), Unavailable("api is away")]
+
+    async def run(command: GrantedCommand) -> CommandEnd:
+        if outages:
+            raise outages.pop()
+        return OK
+
+    planner = Planner(command("a"))
+    slots, _ = slots_of(planner, run)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: planner.completed == [("a", "ok")])
+
+
+async def test_a_command_that_cannot_be_begun_while_its_claim_lasts_is_left_to_another_worker() -> None:
+    now = [0.0]
+
+    async def later(seconds: float) -> None:
+        now[0] += 5.0
+
+    async def run(command: GrantedCommand) -> CommandEnd:
+        raise Unavailable("api is away")
+
+    planner = Planner(command("a", lease_seconds=10.0))
+    slots, _ = slots_of(planner, run, clock=lambda: now[0], sleep=later)
+
+    await slots.claim([command("a").key])
+
+    await until(lambda: slots.free == 2)
+    assert planner.completed == []
+
+
+async def test_a_heartbeat_that_crosses_a_delivery_does_not_stop_it() -> None:
+    arrived, go = asyncio.Event(), asyncio.Event()
+
+    class Slow(Planner):
+        async def complete(self, *arguments: Any, **options: Any) -> Completion:
+            arrived.set()
+            await go.wait()
+            return await super().complete(*arguments, **options)
+
+    planner = Slow(command("a"))
+    planner.following = {"a": command("b")}
+    slots, _ = slots_of(planner)
+    await slots.claim([command("a").key])
+    await arrived.wait()
+    planner.lost = {"a"}
+
+    await slots.heartbeat()
+    planner.lost = set()
+    go.set()
+
+    await until(lambda: [name for name, _ in planner.completed] == ["a", "b"])
+
+
+async def test_an_unanswered_heartbeat_neither_renews_nor_stops_a_call() -> None:
+    now = [0.0]
+    planner, stuck = Planner(command("a", lease_seconds=10.0)), Stuck()
+    planner.unanswered = {"a"}
+    slots, _ = slots_of(planner, stuck, clock=lambda: now[0])
+    await slots.claim([command("a").key])
+    await stuck.started.wait()
+
+    now[0] = 8.0
+    await slots.heartbeat()
+    assert not stuck.stopped.is_set()
+    now[0] = 9.5
+    await slots.heartbeat()
+
+    await asyncio.wait_for(stuck.stopped.wait(), 5)

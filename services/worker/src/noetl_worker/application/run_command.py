@@ -11,7 +11,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook
 from noetl_core.playbook.selection import control_paths
 from noetl_core.ports.commands import GrantedCommand, Variables
-from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -61,6 +61,10 @@ class RunCommand:
             tenant_id=command.tenant_id, organization_id=command.organization_id, catalog_id=command.catalog_id
         )
         end = await self._run(command, playbook)
+        try:
+            variables = await self._variables(place, end.variables)
+        except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
+            end, variables = PipelineEnd(outcome=_not_stored(exc)), Variables()
         stored = await self._persist(
             place,
             end.outcome,
@@ -70,7 +74,7 @@ class RunCommand:
         result = stored.to_json()
         if end.broke and result["status"] == "ok":
             result["status"] = "break"
-        return CommandEnd(result=result, variables=await self._variables(place, end.variables))
+        return CommandEnd(result=result, variables=variables)
 
     async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
         step = playbook.steps[command.step]
@@ -96,6 +100,15 @@ class RunCommand:
                     media_type=MEDIA_TYPE,
                 )
         return Variables(values=small, refs=refs)
+
+
+def _not_stored(error: NoetlError) -> Outcome:
+    return Outcome.failed(
+        kind=ErrorKind.STORAGE_ACCESS,
+        code=REFERENCE_NOT_AVAILABLE,
+        message=f"a variable could not be stored: {error.message}",
+        retryable=True,
+    )
 
 
 def failed_result(error: NoetlError) -> JsonObject:

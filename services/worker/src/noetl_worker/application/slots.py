@@ -5,10 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError
-from noetl_core.ports.commands import CommandKey, Commands, Completion, GrantedCommand, Worker
+from noetl_core.ports.commands import (
+    UNANSWERED,
+    CommandKey,
+    Commands,
+    Completion,
+    GrantedCommand,
+    Heartbeats,
+    Worker,
+)
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
@@ -30,7 +38,8 @@ class _Running:
     confirmed_at: float
     """When the claim was last known to count, by our own clock, from before we asked."""
     task: asyncio.Task[None] | None = None
-    lost: bool = field(default=False)
+    is_delivering: bool = False
+    """Its result is on its way: whether it counts is for the answer to say, not for a heartbeat that crosses it."""
 
     def usable_until(self) -> float:
         return self.confirmed_at + self.command.lease_seconds * (1 - UNUSED_LEASE_SHARE)
@@ -48,6 +57,7 @@ class Slots:
         size: int,
         metrics: WorkerMetrics,
         clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._commands = commands
         self._run = run
@@ -55,6 +65,7 @@ class Slots:
         self._size = size
         self._metrics = metrics
         self._clock = clock
+        self._sleep = sleep
         self._running: dict[CommandKey, _Running] = {}
         self._changed = asyncio.Event()
         self._is_draining = False
@@ -71,18 +82,20 @@ class Slots:
             await self._changed.wait()
         return self.free
 
-    async def claim(self, keys: Sequence[CommandKey]) -> None:
-        """Claim commands and start what was granted."""
+    async def claim(self, keys: Sequence[CommandKey]) -> frozenset[CommandKey]:
+        """Claim commands and start what was granted; returns those that nobody could judge."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._running]
-        if not wanted:
-            return
+        unanswered: set[CommandKey] = set()
         asked_at = self._clock()
-        for outcome in await self._commands.claim(self._worker, wanted):
-            if outcome.command is None:
-                self._metrics.claims_refused.labels(outcome.refusal).inc()
-            else:
+        for outcome in await self._commands.claim(self._worker, wanted) if wanted else ():
+            if outcome.command is not None:
                 self._metrics.claims_granted.inc()
                 self._start(outcome.command, asked_at)
+                continue
+            self._metrics.claims_refused.labels(outcome.refusal).inc()
+            if outcome.refusal == UNANSWERED:
+                unanswered.add(outcome.key)
+        return frozenset(unanswered)
 
     def _start(self, command: GrantedCommand, asked_at: float) -> None:
         running = _Running(command=command, confirmed_at=asked_at)
@@ -113,15 +126,36 @@ class Slots:
         attributes: dict[str, str | int] = {"noetl.step": command.step, "noetl.attempt": command.attempt}
         with span("worker.command", parent=command.trace or None, attributes=attributes):
             started_at = self._clock()
+            end = await self._run_while_it_counts(running)
+            if end is None:
+                return None
+            self._metrics.command_seconds.observe(self._clock() - started_at)
+            running.is_delivering = True
             try:
-                end = await self._run(command)
+                return await self._deliver(running, end)
+            finally:
+                running.is_delivering = False
+
+    async def _run_while_it_counts(self, running: _Running) -> CommandEnd | None:
+        """Trouble around a call that has not begun is no failure of the step: it is tried again while the claim lasts.
+
+        After that the command is left to the end of its lease, and to another worker.
+        """
+        command, tries = running.command, 0
+        while True:
+            try:
+                return await self._run(command)
             except NoetlError as exc:
-                end = CommandEnd(result=failed_result(exc))
+                if not exc.retryable:
+                    return CommandEnd(result=failed_result(exc))
+                if self._clock() > running.usable_until():
+                    logger.warning("worker.command_left", step=command.step, code=exc.code, reason=exc.message)
+                    return None
+                await self._sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                tries += 1
             except Exception as exc:
                 logger.exception("worker.command_failed", step=command.step)
-                end = CommandEnd(result=failed_result(NoetlError(f"the worker failed: {type(exc).__name__}")))
-            self._metrics.command_seconds.observe(self._clock() - started_at)
-            return await self._deliver(running, end)
+                return CommandEnd(result=failed_result(NoetlError(f"the worker failed: {type(exc).__name__}")))
 
     async def _deliver(self, running: _Running, end: CommandEnd) -> Completion | None:
         """Tell the planner, again and again while the claim may count; a refusal means that the result does not."""
@@ -146,7 +180,7 @@ class Slots:
                     self._metrics.results_discarded.inc()
                     logger.error("worker.result_undeliverable", step=command.step, code=exc.code, reason=exc.message)
                     return None
-                await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                await self._sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
                 tries += 1
             else:
                 self._metrics.commands_completed.labels(str(end.result["status"])).inc()
@@ -159,20 +193,29 @@ class Slots:
         if keys:
             asked_at = self._clock()
             try:
-                lost = set(await self._commands.heartbeat(self._worker, keys))
+                beats = await self._commands.heartbeat(self._worker, keys)
             except NoetlError as exc:
                 self._metrics.heartbeat_failures.inc()
                 logger.warning("worker.heartbeat_failed", reason=exc.message)
             else:
-                for key in keys:
-                    if key in lost:
-                        self._stop(key, "lease lost")
-                    elif (running := self._running.get(key)) is not None:
-                        running.confirmed_at = asked_at
+                self._heed(keys, beats, asked_at)
         now = self._clock()
         for key, running in list(self._running.items()):
             if now > running.usable_until():
                 self._stop(key, "lease not renewed in time")
+
+    def _heed(self, keys: Sequence[CommandKey], beats: Heartbeats, asked_at: float) -> None:
+        if beats.unanswered:
+            self._metrics.heartbeat_failures.inc()
+        for key in keys:
+            running = self._running.get(key)
+            if running is None:
+                continue
+            if key in beats.lost:
+                if not running.is_delivering:
+                    self._stop(key, "lease lost")
+            elif key not in beats.unanswered:
+                running.confirmed_at = asked_at
 
     def cancel_execution(self, execution_id: int) -> None:
         """Somebody ended the execution: stop its calls now."""

@@ -42,12 +42,15 @@ async def _claim(consumer: PullConsumer, slots: Slots, deliveries: tuple[Deliver
     if broken:
         await consumer.term(broken)
     try:
-        await slots.claim([key for _, key in hints if key is not None])
+        unanswered = await slots.claim([key for _, key in hints if key is not None])
     except NoetlError as exc:
         logger.warning("worker.claim_failed", reason=exc.message)
         await consumer.nak(readable, delay_seconds=_RETRY_SECONDS)
-    else:
-        await consumer.ack(readable)
+        return
+    again = [delivery for delivery, key in hints if key in unanswered]
+    if again:
+        await consumer.nak(again, delay_seconds=_RETRY_SECONDS)
+    await consumer.ack([delivery for delivery, key in hints if key is not None and key not in unanswered])
 
 
 def _key(delivery: Delivery) -> CommandKey | None:
