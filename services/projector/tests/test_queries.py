@@ -154,7 +154,7 @@ async def test_queries_are_answered_over_grpc_as_the_client_asks_them(setup: Set
         view = await client.get_execution(SCOPE, EXECUTION)
         page = await client.list_executions(SCOPE, page_size=2)
         rest = await client.list_executions(SCOPE, page_size=2, page_token=page.next_page_token)
-        silent = await client.silent_commands(limit=2)
+        silent = (await client.silent_commands(limit=2)).commands
 
         assert view == setup.store.executions[EXECUTION].view
         assert [one.execution_id - EXECUTION for one in (*page.executions, *rest.executions)] == [2, 1, 0]

@@ -15,10 +15,10 @@ from noetl_core.errors import (
     Unavailable,
     VersionConflict,
 )
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Variables, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Heartbeats, Variables, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
-from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand, SilentPage
 from noetl_reaper.application import reclaim_commands
 from noetl_reaper.application.reclaim_commands import ReclaimCommands, Sweep
 from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
@@ -53,11 +53,15 @@ class Candidates:
         self.failure: NoetlError | None = None
         self.asked = 0
 
-    async def silent_commands(self, *, limit: int = 100) -> tuple[SilentCommand, ...]:
+    async def silent_commands(self, *, limit: int = 100, page_token: str = "") -> SilentPage:
         self.asked += 1
         if self.failure is not None:
             raise self.failure
-        return self.commands[:limit]
+        first = int(page_token or 0)
+        more = first + limit < len(self.commands)
+        return SilentPage(
+            commands=self.commands[first : first + limit], next_page_token=str(first + limit) if more else ""
+        )
 
     async def get_execution(
         self, scope: Scope | None, execution_id: int, *, min_version: int = 0, wait_seconds: float = 0.0
@@ -107,7 +111,7 @@ class Planner:
     ) -> Completion:
         raise AssertionError("the reaper completes nothing")
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[CommandKey, ...]:
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         raise AssertionError("the reaper keeps nothing alive")
 
 
@@ -211,13 +215,14 @@ async def test_the_abandonment_belongs_to_the_trace_of_its_command(spans: InMemo
     assert setup.planner.traces == [f"00-{abandon.context.trace_id:032x}-{abandon.context.span_id:016x}-01"]
 
 
-async def test_a_sweep_that_could_not_see_everything_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_those_that_are_refused_do_not_hide_the_ones_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reclaim_commands, "PAGE", 2)
     setup = Setup(silent(1), silent(2), silent(3))
+    setup.planner.refusals = {silent(number).command_id: AlreadyTerminal("1") for number in (1, 2)}
 
-    assert (await setup.reclaim()).is_cut_short
-    setup.candidates.commands = (silent(3),)
-    assert not (await setup.reclaim()).is_cut_short
+    sweep = await setup.reclaim()
+
+    assert (sweep.found, sweep.abandoned, sweep.refused) == (3, 1, 2)
 
 
 class Leases:

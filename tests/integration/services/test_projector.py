@@ -533,7 +533,7 @@ async def test_a_claimed_command_shows_up_as_silent_when_its_lease_is_over_by_th
         async with queries(projector) as client:
 
             async def found() -> list[str]:
-                silent = await client.silent_commands(limit=1000)
+                silent = (await client.silent_commands(limit=1000)).commands
                 return [one.step for one in silent if one.execution_id == history.execution_id]
 
             await until(found)

@@ -6,7 +6,7 @@ import grpc
 from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.events import scope_message
@@ -41,10 +41,12 @@ class ProjectionClient:
         with raising_noetl_errors():
             return mapping.execution_page(await self._stub.ListExecutions(request, timeout=self._timeout))
 
-    async def silent_commands(self, *, limit: int = 100) -> tuple[SilentCommand, ...]:
-        """Claimed commands whose lease is over."""
+    async def silent_commands(self, *, limit: int = 100, page_token: str = "") -> SilentPage:
+        """Claimed commands whose lease is over, longest silent first."""
+        request = pb.ListSilentCommandsRequest(page_size=limit, page_token=page_token)
         with raising_noetl_errors():
-            response = await self._stub.ListSilentCommands(
-                pb.ListSilentCommandsRequest(page_size=limit), timeout=self._timeout
-            )
-        return tuple(mapping.silent_command(one) for one in response.commands)
+            response = await self._stub.ListSilentCommands(request, timeout=self._timeout)
+        return SilentPage(
+            commands=tuple(mapping.silent_command(one) for one in response.commands),
+            next_page_token=response.next_page_token,
+        )

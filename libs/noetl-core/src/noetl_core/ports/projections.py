@@ -55,6 +55,14 @@ class SilentCommand:
     trace: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SilentPage:
+    """Some silent commands, and where to go on; an empty token means that there are no more."""
+
+    commands: tuple[SilentCommand, ...]
+    next_page_token: str = ""
+
+
 class Projections(Protocol):
     """Answers queries; one row lookup where a key is given."""
 
@@ -70,6 +78,6 @@ class Projections(Protocol):
         """Executions of a tenant and organization, newest first."""
         ...
 
-    async def silent_commands(self, *, limit: int = 100) -> tuple[SilentCommand, ...]:
+    async def silent_commands(self, *, limit: int = 100, page_token: str = "") -> SilentPage:
         """Claimed commands whose lease is over by the database's clock, longest silent first."""
         ...

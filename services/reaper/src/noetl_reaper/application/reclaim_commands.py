@@ -33,11 +33,6 @@ class Sweep:
     refused: int
     failed: int
 
-    @property
-    def is_cut_short(self) -> bool:
-        """Whether there may be more, and looking again at once can help."""
-        return self.found == PAGE and self.abandoned > 0
-
 
 class ReclaimCommands:
     """Any number of reapers may do this at once: an attempt ends once, under a guard in the log."""
@@ -60,13 +55,20 @@ class ReclaimCommands:
     async def __call__(self) -> Sweep:
         """Look once, and deal with everything that is silent; raises when nobody can say what is."""
         began_at = time.perf_counter()
-        silent = await self._projections.silent_commands(limit=PAGE)
-        self._metrics.silent.set(len(silent))
-        outcomes = Counter(await asyncio.gather(*(self._reclaim(command) for command in silent)))
+        outcomes: Counter[str] = Counter()
+        found, token = 0, ""
+        while True:  # Page by page: those that are refused again and again must not hide the ones behind them.
+            page = await self._projections.silent_commands(limit=PAGE, page_token=token)
+            found += len(page.commands)
+            outcomes.update(await asyncio.gather(*(self._reclaim(command) for command in page.commands)))
+            token = page.next_page_token
+            if not token:
+                break
+        self._metrics.silent.set(found)
         self._metrics.sweeps.inc()
         self._metrics.sweep_seconds.observe(time.perf_counter() - began_at)
         return Sweep(
-            found=len(silent),
+            found=found,
             abandoned=outcomes["abandoned"],
             refused=outcomes["refused"],
             failed=outcomes["failed"],

@@ -23,6 +23,5 @@ async def sweep_regularly(
     await check_shard_count(leases, shard_count)
     while True:
         beat()
-        sweep = await reclaim()
-        if not sweep.is_cut_short:
-            await asyncio.sleep(every_seconds)
+        await reclaim()
+        await asyncio.sleep(every_seconds)
