@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Generates the gRPC code of every contract into noetl-contracts. The result is committed; `make gen-check` fails when it is stale.
+# Generates the gRPC code of every contract into noetl-contracts. The result is committed; `make contracts` fails when it is stale.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin

@@ -126,6 +126,10 @@ def test_a_file_that_vanishes_changes_nothing_is_reported_once_and_read_when_it_
         ([entry("ada", "a", role=3)], r"tokens\[0\]: role must be a text"),
         ([entry("ada", "a", role="king")], "role must be one of reader, writer, admin, service, not 'king'"),
         ([entry("ada", "a", token_sha256="a")], "64 lower-case hexadecimal digits"),
+        (
+            [entry("ada", "a", role="service", tenant_id="acme")],
+            "a service acts for every tenant and organization: both must be '*'",
+        ),
         ([entry("ada", "a", tenant_id="*")], "only a service may act for any tenant, not the role writer"),
         ([entry("ada", "a", tenant_id="*", role="admin")], "only a service may act for any tenant, not the role admin"),
         ([entry("ada", "a"), entry("bob", "a")], r"tokens\[1\]: 'bob' and 'ada' share a token"),

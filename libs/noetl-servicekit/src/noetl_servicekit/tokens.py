@@ -110,6 +110,9 @@ def _entry(entry: object) -> tuple[str, Caller]:
         raise ValueError(f"role must be one of {', '.join(roles)}, not {fields['role']!r}")
     if role is not Role.SERVICE and ANY in (fields["tenant_id"], fields["organization_id"]):
         raise ValueError(f"only a service may act for any tenant, not the role {role.value}")
+    if role is Role.SERVICE and (fields["tenant_id"], fields["organization_id"]) != (ANY, ANY):
+        # Services trust each other with every tenant's data; a token that seems to be confined would not be.
+        raise ValueError(f"a service acts for every tenant and organization: both must be {ANY!r}")
     caller = Caller(
         name=fields["name"],
         tenant_id=fields["tenant_id"],

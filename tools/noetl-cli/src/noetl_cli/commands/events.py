@@ -107,4 +107,6 @@ async def _show_until_end(clients: Clients, execution_id: int, from_version: int
                 click.echo(event_line(event))
             if is_terminal(event.envelope().event_type):  # all that the exit code needs, from wherever we began
                 state = fold(state, record(event))
+    if not state.execution.status.is_final:  # it had ended before the version that we began with
+        return exit_code_of_status((await clients.executions.get(None, execution_id)).status)
     return exit_code_of_status(state.execution.status)
