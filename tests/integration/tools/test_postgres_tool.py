@@ -167,7 +167,7 @@ async def test_values_are_json(tool: PostgresTool) -> None:
             "nothing": None,
             "yes": True,
             "c": "r",
-            "p": [1.0, 2.0],
+            "p": "(1,2)",
             "v": "x",
         }
     ]

@@ -124,3 +124,5 @@ def test_without_a_mapping_items_keep_their_names_and_what_they_lack_is_null() -
 def test_an_item_that_is_no_map_is_no_row() -> None:
     with pytest.raises(CallFailed, match="a row, a map, is needed"):
         Mapped({}).of_items([1])
+    with pytest.raises(CallFailed, match="no fields"):
+        Mapped({}).of_items([{}])

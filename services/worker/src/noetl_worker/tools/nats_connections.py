@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-import nats
+from nats import errors
 from nats.aio.client import Client
 
 from noetl_worker.application.credentials import Credential
@@ -19,6 +22,7 @@ from noetl_worker.tools.shared_resources import SharedResources, SharingLimits
 
 CLIENT_NAME = "noetl-worker"
 
+_CLOSE_SECONDS = 2.0
 _URL_FIELDS = ("nats_url", "url", "servers", "server")
 _USER_FIELDS = ("user", "username", "nats_user")
 _PASSWORD_FIELDS = ("password", "nats_password")
@@ -79,17 +83,33 @@ class NatsConnections:
             yield client
 
     async def _open(self, target: NatsTarget) -> Client:
-        return await nats.connect(
-            list(target.servers),
-            name=CLIENT_NAME,
-            user=target.user,
-            password=target.password,
-            token=target.token,
-            connect_timeout=self.limits.connect_seconds,
-            # A call learns at once that the server is away; whether to try again is for its policy to say.
-            allow_reconnect=False,
-            error_cb=_say_nothing,
-        )
+        reasons: list[Exception] = []
+
+        async def remember(error: Exception) -> None:
+            """Never logged: the library's own line might show an address with its password."""
+            reasons[:] = [error]
+
+        client = Client()
+        try:
+            await client.connect(
+                list(target.servers),
+                name=CLIENT_NAME,
+                user=target.user,
+                password=target.password,
+                token=target.token,
+                connect_timeout=math.ceil(self.limits.connect_seconds),
+                # A call learns at once that the server is away; whether to try again is for its policy to say.
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                error_cb=remember,
+            )
+        except BaseException as exc:
+            await _close(client)
+            if isinstance(exc, errors.NoServersError) and reasons:
+                raise reasons[0] from exc  # why none of them could be reached
+            raise
+        return client
 
 
 def nats_target(credential: Credential, owner: Owner) -> NatsTarget:
@@ -117,11 +137,9 @@ def _field(credential: Credential, names: tuple[str, ...]) -> str | None:
 
 
 async def _close(client: Client) -> None:
-    await client.close()
-
-
-async def _say_nothing(error: Exception) -> None:
-    """Whoever waits for an answer gets the error; the library's own log line might show an address."""
+    with contextlib.suppress(errors.Error, OSError, TimeoutError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await client.close()
 
 
 def _unfit(credential: Credential, problem: str) -> CallFailed:

@@ -69,10 +69,8 @@ class NatsCall:
             raise misconfigured("the value is not base64") from exc
 
 
-def told(data: bytes | None) -> tuple[JsonValue, JsonObject]:
+def told(data: bytes) -> tuple[JsonValue, JsonObject]:
     """A stored value as a result has it, and what must be said about it: JSON if it is, else text, else base64."""
-    if not data:
-        return None if data is None else "", {}
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -97,7 +95,7 @@ async def kv_get(js: JetStreamContext, call: NatsCall) -> JsonObject:
         entry = await store.get(key)
     except KeyNotFoundError:
         return {"status": "not_found", "bucket": bucket, "key": key, "value": None}
-    value, facts = told(entry.value)
+    value, facts = told(entry.value or b"")
     return {
         "status": "success",
         "bucket": bucket,
@@ -215,7 +213,7 @@ async def js_get(js: JetStreamContext, call: NatsCall) -> JsonObject:
         if exc.err_code != _NO_MESSAGE:
             raise
         return {"status": "not_found", "stream": stream, "data": None}
-    value, facts = told(message.data)
+    value, facts = told(message.data or b"")
     return {
         "status": "success",
         "stream": stream,

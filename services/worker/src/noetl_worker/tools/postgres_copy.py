@@ -73,7 +73,7 @@ def _text(value: object) -> str:
             return str(value)
         case Mapping() | list():
             return json.dumps(json_value(value), ensure_ascii=False)
-        case tuple():  # points and other geometry write themselves
+        case tuple():  # a record without names
             return _record_text(list(value))
         case _:
             return str(value)

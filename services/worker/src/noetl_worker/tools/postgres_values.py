@@ -16,11 +16,16 @@ _CHAR_OID = 18
 """The one-byte type of the system catalogs, which the driver takes for bytes."""
 
 
+_TEXT_TYPES = ("interval", "point", "line", "lseg", "box", "path", "polygon", "circle")
+"""Best told as PostgreSQL itself writes them, in `to_json` too."""
+
+
 async def set_codecs(connection: Any) -> None:
-    """For every new connection: json is native, and intervals are as PostgreSQL writes them."""
+    """For every new connection: json is native, and some types are text."""
     for name in ("json", "jsonb"):
         await connection.set_type_codec(name, schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
-    await connection.set_type_codec("interval", schema="pg_catalog", encoder=str, decoder=str, format="text")
+    for name in _TEXT_TYPES:
+        await connection.set_type_codec(name, schema="pg_catalog", encoder=str, decoder=str, format="text")
 
 
 def converters(attributes: tuple[Any, ...]) -> tuple[Callable[[object], JsonValue], ...]:

@@ -20,7 +20,7 @@ def json_value(value: object) -> JsonValue:
     convert = _CONVERSIONS.get(type(value))
     if convert is not None:
         return convert(value)
-    if isinstance(value, tuple):  # points, boxes and other geometry
+    if isinstance(value, tuple):
         return [json_value(item) for item in value]
     return str(value)
 

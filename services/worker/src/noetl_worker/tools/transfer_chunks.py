@@ -45,6 +45,8 @@ class Mapped:
             if not isinstance(item, Mapping):
                 raise misconfigured(f"the source gives a {type(item).__name__} where a row, a map, is needed")
         paths = self._mapping or {str(name): "" for item in items if isinstance(item, Mapping) for name in item}
+        if not paths:
+            raise misconfigured("the rows of the source have no fields")
         rows = [[_at(item, path) if path else _field(item, column) for column, path in paths.items()] for item in items]
         return Chunk(columns=tuple(paths), rows=rows)
 
