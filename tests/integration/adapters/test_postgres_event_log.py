@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 
@@ -32,6 +33,7 @@ from noetl_testkit.compliance.event_log import (
     request,
     start,
 )
+from noetl_testkit.until import until
 
 _nodes = count()
 
@@ -301,3 +303,33 @@ async def test_an_append_of_an_event_that_is_there_in_another_form_is_refused(po
 
     with pytest.raises(AlreadyExists):
         await log.append(request(execution_id, note("other"), start=StreamStart()))
+
+
+async def test_a_page_of_large_events_is_short_and_the_rest_follows(pool: asyncpg.Pool) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    execution_id = await start(log)
+    for first in range(0, 120, 40):
+        large = [replace(note(f"k{n}"), meta={"text": "x" * 60_000}) for n in range(first, first + 40)]
+        await log.append(request(execution_id, *large))
+
+    sizes: list[int] = []
+    while sum(sizes) < 121:
+        page = await log.read(None, execution_id, from_version=sum(sizes) + 1, limit=500)
+        sizes.append(len(page.events))
+
+    assert sum(sizes) == 121
+    assert len(sizes) > 1
+
+
+async def test_a_commit_over_many_executions_names_each_of_them(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+    heard: list[str] = []
+    await admin.add_listener("noetl_commit", lambda connection, pid, channel, notice: heard.extend(notice.split()))
+    log = group_commit(PostgresEventLog(pool))
+    ids = [await start(log) for _ in range(150)]
+    await until(lambda: len(heard) == 150)
+    heard.clear()
+    streams = tuple(request(execution_id, note("k")).streams[0] for execution_id in ids)
+
+    await log.append(AppendRequest(tenant_id=ACME.tenant_id, organization_id=ACME.organization_id, streams=streams))
+
+    await until(lambda: {int(item.split(":")[1]) for item in heard} == set(ids))

@@ -163,7 +163,10 @@ class Numbered:
 MAX_BODY_BYTES = 64 * 1024
 MAX_NAME_CHARACTERS = 512
 """Of keys and ids that are indexed: the largest entry that an index takes is not much larger."""
-MAX_DRAFTS = 1000
+MAX_DRAFTS = 10_000
+"""A decision may skip as many steps as a playbook can have."""
+MAX_REQUEST_BYTES = 6 * 1024 * 1024
+"""Of all bodies together: the answer has them too, and must fit into a message."""
 
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
@@ -177,6 +180,9 @@ def prepare(
     for stream in request.streams:
         drafts = tuple(_prepare_draft(request, stream, draft, next_event_id(), now) for draft in stream.drafts)
         streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
+    total = sum(len(draft.body) for stream in streams for draft in stream.drafts)
+    if total > MAX_REQUEST_BYTES:
+        raise InvalidInput(f"an append has {total} bytes, at most {MAX_REQUEST_BYTES} are allowed: split it")
     return PreparedRequest(request, tuple(streams))
 
 

@@ -74,7 +74,7 @@ class Api:
         pool = await self._open_pool("api", settings.pool_min_size, settings.pool_max_size)
         # Upkeep has connections of its own, so that no load of callers can starve it.
         background = await self._open_pool("api-background", 1, settings.background_pool_max_size)
-        leases = PostgresShardLeases(pool)
+        leases = PostgresShardLeases(background)
         await self._check_installation(leases)
         partitions = PostgresPartitions(background)
         await ensure_partitions(partitions, self._metrics)

@@ -19,7 +19,7 @@ from noetl_adapters.postgres.copy_rows import (
     outbox_rows_binary,
 )
 from noetl_adapters.postgres.event_rows import (
-    commit_notice,
+    commit_notices,
     created_columns,
     event_columns,
     moved_columns,
@@ -27,6 +27,9 @@ from noetl_adapters.postgres.event_rows import (
 )
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.queries import load_queries
+
+MAX_PAGE_BYTES = 4 * 1024 * 1024
+"""Of events in one page: well below what a message may have."""
 
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -124,7 +127,7 @@ class PostgresEventLog:
             await _copy(connection, "outbox", OUTBOX_COLUMNS, outbox_rows_binary(numbered.events, numbered.hints))
         if numbered.created:
             await connection.execute(self._sql["insert_heads"], *created_columns(numbered))
-        await connection.execute(self._sql["finish"], *moved_columns(numbered.heads), commit_notice(numbered))
+        await connection.execute(self._sql["finish"], *moved_columns(numbered.heads), commit_notices(numbered))
 
     async def read(
         self,
@@ -146,7 +149,7 @@ class PostgresEventLog:
                 if from_version <= last and limit > 0
                 else []
             )
-        return EventPage(events=tuple(_stored(row, 0) for row in rows), head_version=head[2], terminal=head[3])
+        return EventPage(events=_cut_by_bytes(rows), head_version=head[2], terminal=head[3])
 
     async def moved_heads(
         self,
@@ -172,6 +175,19 @@ class PostgresEventLog:
             now=now,
             more=len(rows) == limit,
         )
+
+
+def _cut_by_bytes(rows: Sequence[asyncpg.Record]) -> tuple[StoredEvent, ...]:
+    """As many of the events as fit into one message, and always the first: a page is short, never impossible."""
+    events: list[StoredEvent] = []
+    left = MAX_PAGE_BYTES
+    for row in rows:
+        event = _stored(row, 0)
+        left -= len(event.body)
+        if events and left < 0:
+            break
+        events.append(event)
+    return tuple(events)
 
 
 class _Asked:

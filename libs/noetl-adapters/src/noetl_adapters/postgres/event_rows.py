@@ -11,6 +11,7 @@ from noetl_core.append import Head, Hint, Numbered, PlacedEvent
 from noetl_core.canonical import encode
 
 _NOTIFY_LIMIT = 100
+"""A notice has at most 8,000 bytes."""
 
 OutboxRow = tuple[int, int, str, str, str, bytes]
 
@@ -114,14 +115,13 @@ def created_columns(numbered: Numbered) -> tuple[list[Any], ...]:
     )
 
 
-def commit_notice(numbered: Numbered) -> str:
-    """Which streams moved to which versions; `*` if there are too many to name."""
+def commit_notices(numbered: Numbered) -> list[str]:
+    """Which streams moved to which versions, in as many notices as it takes to name all of them."""
     moved = {placed.head.execution_id: placed for placed in numbered.events}
-    if len(moved) > _NOTIFY_LIMIT:
-        return "*"
-    return " ".join(
+    items = [
         f"{placed.head.shard}:{execution_id}:{placed.stored.stream_version}" for execution_id, placed in moved.items()
-    )
+    ]
+    return [" ".join(items[first : first + _NOTIFY_LIMIT]) for first in range(0, len(items), _NOTIFY_LIMIT)]
 
 
 def result_extract(spelt: bytes, result: Mapping[str, Any] | None) -> bytes:

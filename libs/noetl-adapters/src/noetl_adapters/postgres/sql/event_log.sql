@@ -94,7 +94,7 @@ WITH moved AS (
          AS moved (execution_id, version, checksum, ingest_time, terminal)
     WHERE stream.execution_id = moved.execution_id
 )
-SELECT pg_notify('noetl_commit', $6)
+SELECT pg_notify('noetl_commit', notice) FROM unnest($6::text[]) AS notice
 
 -- name: read_head
 SELECT tenant_id, organization_id, version, terminal FROM noetl.stream WHERE execution_id = $1

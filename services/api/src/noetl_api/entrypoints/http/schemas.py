@@ -180,7 +180,9 @@ class CancelBody(_Request):
     """Why an execution is cancelled."""
 
     reason: str = ""
-    cascade: bool = Field(default=True, description="Whether executions that it started end as well.")
+    cascade: bool = Field(
+        default=True, description="Accepted; no execution starts others yet, so there are none to end."
+    )
 
 
 class CancelledOut(BaseModel):
