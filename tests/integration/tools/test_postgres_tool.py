@@ -413,7 +413,7 @@ async def test_no_password_is_ever_said(tool: PostgresTool, credentials: InMemor
 
     for outcome in outcomes:
         assert outcome.error is not None
-        told = json.dumps([outcome.error.to_json(), dict(outcome.pg or {})])
+        told = json.dumps(outcome.envelope())
         assert secret not in told
         assert quote(secret) not in told
 

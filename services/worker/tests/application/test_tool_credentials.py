@@ -145,6 +145,7 @@ def test_quotes_in_a_secret_do_not_make_it_visible() -> None:
         {"dsn": "host=db password='correct-horse'"},
         {"nats_url": "nats://correct-horse@bus:4222"},
         {"nested": {"api_key": "correct-horse"}},
+        {"webhook": "https://hooks.example/x?token=correct-horse"},
     ],
 )
 def test_secrets_inside_addresses_are_known_too(data: dict[str, object]) -> None:

@@ -299,6 +299,13 @@ async def test_a_credential_is_a_secret_under_its_alias(tool: DuckdbTool) -> Non
     assert "nobody-may-see-this" not in json.dumps(outcome.envelope())
 
 
+async def test_no_secret_outlives_its_call(tool: DuckdbTool) -> None:
+    kept_secret = await tool.run(call("CREATE PERSISTENT SECRET s (TYPE http, BEARER_TOKEN 'x')"))
+
+    assert failure(kept_secret)[1] == "DUCKDB_InvalidInputException"
+    assert data(await tool.run(call("FROM duckdb_secrets()")))["rows"] == []
+
+
 @pytest.mark.parametrize(("auth", "code"), [("nobody", "CREDENTIAL_NOT_FOUND"), ("odd", "CREDENTIAL_UNFIT")])
 async def test_without_its_credential_nothing_runs(tool: DuckdbTool, auth: JsonValue, code: str) -> None:
     assert failure(await tool.run(call("SELECT 1", auth=auth))) == (ErrorKind.AUTH, code, False)

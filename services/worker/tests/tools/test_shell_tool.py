@@ -151,3 +151,13 @@ async def test_a_closed_pool_is_a_retryable_error() -> None:
 async def test_a_full_pool_is_a_retryable_error() -> None:
     async with PythonPool(limits=PoolLimits(spares=0, max_waiting=0), environment={}) as pool:
         assert failure(await ShellTool(pool).run(call("true"))) == (ErrorKind.RATE_LIMIT, "SHELL_POOL_FULL", True)
+
+
+async def test_a_secret_of_the_keychain_is_used_and_not_told(tool: ShellTool) -> None:
+    program = "t='{{ keychain.api.token }}'; echo $t | wc -c; echo $t; echo not $t >&2; false"
+    keychain = {"api": {"token": "nobody-may-see-this"}}
+
+    outcome = await tool.run(call(program, keychain=keychain))
+
+    assert result(outcome)["stdout"] == "20\n***\n"
+    assert "nobody-may-see-this" not in str(outcome)

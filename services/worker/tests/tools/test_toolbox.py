@@ -1,6 +1,7 @@
 """All tools together: made from settings, opened and closed as one."""
 
 import os
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -74,6 +75,25 @@ async def test_every_tool_is_there_and_answers() -> None:
     assert await codes(
         tools, call("python", code="1"), call("shell", cmds="true"), call("duckdb", command="FROM t")
     ) == [*("PY_CHILD_UNAVAILABLE", "SHELL_UNAVAILABLE", "DUCKDB_UNAVAILABLE")]
+
+
+async def test_no_message_of_any_tool_says_a_secret_of_the_keychain() -> None:
+    names = {"keychain": {"api": {"token": "nobody-may-see-this"}}}
+    async with build_toolbox(
+        ToolboxSettings(slots=1, python_spares=0),
+        payloads=InMemoryPayloadStore(),
+        credentials=InMemoryToolCredentials(),
+        variables={},
+        plugins=(),
+    ) as tools:
+        raising = replace(call("python", code="raise ValueError('{{ keychain.api.token }}')"), names=names)
+        wrong_name = replace(
+            call("nats", operation="kv_keys", bucket="b"), auth="{{ keychain.api.token }}", names=names
+        )
+        for outcome in (await tools.run(raising), await tools.run(wrong_name)):
+            assert outcome.error is not None
+            assert "***" in outcome.error.message
+            assert "nobody-may-see-this" not in outcome.error.message
 
 
 async def test_what_the_operator_switches_off_says_so() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from noetl_worker.tools.call_failed import CallFailed
@@ -24,7 +24,7 @@ class Counted:
         Counted.alive -= 1
 
 
-async def made(count: int) -> AsyncIterator[Counted]:
+async def made(count: int) -> AsyncGenerator[Counted, None]:
     for number in range(count):
         await asyncio.sleep(0)
         yield Counted(number)
@@ -49,7 +49,7 @@ async def test_the_next_is_made_while_one_is_used() -> None:
     asked: list[int] = []
     second = asyncio.Event()
 
-    async def source() -> AsyncIterator[int]:
+    async def source() -> AsyncGenerator[int, None]:
         for number in range(3):
             asked.append(number)
             if number == 1:
@@ -64,7 +64,7 @@ async def test_the_next_is_made_while_one_is_used() -> None:
 
 
 async def test_an_error_of_the_source_comes_out_after_what_was_before_it() -> None:
-    async def source() -> AsyncIterator[int]:
+    async def source() -> AsyncGenerator[int, None]:
         yield 1
         raise LookupError("gone")
 
@@ -79,7 +79,7 @@ async def test_an_error_of_the_source_comes_out_after_what_was_before_it() -> No
 async def test_who_stops_early_closes_the_source() -> None:
     closed = asyncio.Event()
 
-    async def source() -> AsyncIterator[int]:
+    async def source() -> AsyncGenerator[int, None]:
         try:
             for number in range(100):
                 yield number
@@ -88,7 +88,7 @@ async def test_who_stops_early_closes_the_source() -> None:
 
     chunks = two_at_a_time(source())
     assert await anext(chunks) == 0
-    await chunks.aclose()  # type: ignore[attr-defined]  # a generator
+    await chunks.aclose()
 
     assert closed.is_set()
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.views import View
+
+from noetl_worker.application.credential_names import is_credential_name
 
 HIDDEN = "***"
 
@@ -110,6 +112,9 @@ def _userinfo(url: str) -> Iterator[str]:
         yield unquote(parts.password)
     elif parts.username and parts.scheme in {"nats", "tls"}:
         yield parts.username  # a token stands alone before the @
+    for name, value in parse_qsl(parts.query):
+        if is_credential_name(name):
+            yield value
 
 
 def _spellings(value: str) -> Iterator[str]:

@@ -70,7 +70,7 @@ class DuckdbTool:
             if not limit.expired():
                 raise
             ends.append(StatementEnd(error=timed_out(timeout_seconds)))
-        return combined(ends)
+        return combined(ends, config.secrets)
 
     async def _run(self, session: DuckdbSession, statement: str) -> StatementEnd:
         max_bytes = self._sessions.limits.max_result_bytes

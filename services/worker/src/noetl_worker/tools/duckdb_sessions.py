@@ -214,7 +214,10 @@ class DuckdbSessions:
         return str(self.limits.root / database)
 
     def _settings(self, child: PythonProcess) -> dict[str, str]:
-        settings = {"temp_directory": str(self._spill / str(child.pid))}
+        settings = {
+            "temp_directory": str(self._spill / str(child.pid)),
+            "allow_persistent_secrets": "false",  # they would be files of the worker, and so everybody's
+        }
         if self.limits.memory_limit:
             settings["memory_limit"] = self.limits.memory_limit
         if self.limits.threads:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 import httpx
 
@@ -19,6 +19,8 @@ from noetl_worker.tools.call_failed import failed
 from noetl_worker.tools.http_request import HttpRequest
 
 USER_AGENT = "noetl-worker"
+
+_PIECE_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +129,11 @@ class HttpClients:
 
     async def _read(self, response: httpx.Response) -> tuple[bytes, bool]:
         content = bytearray()
-        async for chunk in response.aiter_bytes(65_536):
-            content += chunk
-            if len(content) > self.limits.max_response_bytes:
-                return bytes(content[: self.limits.max_response_bytes]), False
+        async with body_of(response) as pieces:
+            async for piece in pieces:
+                content += piece
+                if len(content) > self.limits.max_response_bytes:
+                    return bytes(content[: self.limits.max_response_bytes]), False
         return bytes(content), True
 
     async def _client(self, *, verify_ssl: bool) -> httpx.AsyncClient:
@@ -158,6 +161,11 @@ class HttpClients:
                 keepalive_expiry=self.limits.idle_seconds,
             ),
         )
+
+
+def body_of(response: httpx.Response) -> aclosing[AsyncGenerator[bytes, None]]:
+    """The pieces of a body; whoever does not read them all leaves nothing open."""
+    return aclosing(cast(AsyncGenerator[bytes, None], response.aiter_bytes(_PIECE_BYTES)))
 
 
 def _redirected(request: HttpRequest, following: httpx.Request, secrets: KnownSecrets) -> HttpRequest:

@@ -75,7 +75,7 @@ class PostgresTool:
             if not limit.expired():
                 raise
             ends.append(StatementEnd(error=timed_out(timeout_seconds)))
-        return combined(ends)
+        return combined(ends, config.secrets)
 
     async def _run_all(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 import asyncpg
@@ -45,15 +45,16 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         fields = tuple(zip(columns, converters(attributes), strict=True))
         rows: list[Row] = []
         size = 0
-        async for batch in _batches(connection, prepared, statement):
-            for record in batch:
-                row = {name: convert(value) for (name, convert), value in zip(fields, record, strict=True)}
-                size += approximate_bytes(row)
-                rows.append(row)
-            if size > max_bytes:
-                message = f"the result has more than {max_bytes} bytes; use a transfer step, or LIMIT"
-                error = SqlError(kind=ErrorKind.STORAGE_QUOTA, code="RESULT_TOO_LARGE", message=message)
-                return StatementEnd(error=error)
+        async with aclosing(_batches(connection, prepared, statement)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    row = {name: convert(value) for (name, convert), value in zip(fields, record, strict=True)}
+                    size += approximate_bytes(row)
+                    rows.append(row)
+                if size > max_bytes:
+                    message = f"the result has more than {max_bytes} bytes; use a transfer step, or LIMIT"
+                    error = SqlError(kind=ErrorKind.STORAGE_QUOTA, code="RESULT_TOO_LARGE", message=message)
+                    return StatementEnd(error=error)
         return StatementEnd(columns=columns, rows=rows, row_count=len(rows))
     except DRIVER_ERRORS as exc:
         return StatementEnd(error=sql_error(exc))
@@ -69,7 +70,7 @@ def is_lost(connection: Connection) -> bool:
 
 async def read_batches(
     connection: Connection, query: str, *, batch_rows: int
-) -> AsyncIterator[tuple[tuple[str, ...], list[asyncpg.Record]]]:
+) -> AsyncGenerator[tuple[tuple[str, ...], list[asyncpg.Record]], None]:
     """The rows of a query as the driver has them, so many at a time, each with the names of its columns."""
     async with connection.transaction(readonly=first_keyword(query) in ("SELECT", "VALUES", "TABLE")):
         prepared = await connection.prepare(query)
@@ -79,7 +80,7 @@ async def read_batches(
             yield columns, batch
 
 
-async def _batches(connection: Connection, prepared: Any, statement: str) -> AsyncIterator[list[asyncpg.Record]]:
+async def _batches(connection: Connection, prepared: Any, statement: str) -> AsyncGenerator[list[asyncpg.Record], None]:
     if first_keyword(statement) not in _WITH_CURSOR:
         yield await prepared.fetch()
         return

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from noetl_core.playbook.expressions import TemplateFailed
 
+from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.tool_call import Tool, ToolCall
+from noetl_worker.tools.call_failed import without_secrets
 
 
 class ToolRegistry:
@@ -27,6 +29,8 @@ class ToolRegistry:
         started = self._clock()
         outcome = await self._outcome(call)
         duration_ms = round((self._clock() - started) * 1000, 3)
+        # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
+        outcome = without_secrets(outcome, secrets_in_names(call.names))
         return replace(outcome, meta=OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 
     async def _outcome(self, call: ToolCall) -> Outcome:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from noetl_core.canonical import JsonObject, JsonValue
 
+from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
 Row = dict[str, JsonValue]
@@ -36,10 +37,10 @@ class StatementEnd:
     message: str = ""
     error: SqlError | None = None
 
-    def to_json(self) -> JsonObject:
+    def to_json(self, secrets: KnownSecrets) -> JsonObject:
         """The form in which templates find it as `command_0` and so on."""
         if self.error is not None:
-            return {"status": "error", "message": self.error.message, "code": self.error.code}
+            return {"status": "error", "message": secrets.hide(self.error.message), "code": self.error.code}
         if self.columns is None:
             return {"status": "success", "row_count": self.row_count, "message": self.message}
         rows: list[JsonValue] = list(self.rows)
@@ -47,9 +48,9 @@ class StatementEnd:
         return {"status": "success", "rows": rows, "row_count": len(rows), "columns": columns}
 
 
-def combined(ends: Sequence[StatementEnd]) -> Outcome:
+def combined(ends: Sequence[StatementEnd], secrets: KnownSecrets) -> Outcome:
     """The last statement's fields on top, each one's below; the first error is the call's."""
-    each = [end.to_json() for end in ends]
+    each = [end.to_json(secrets) for end in ends]
     data: JsonObject = dict(each[-1]) if each else {}
     if each and ends[-1].columns is not None and ends[-1].error is None:
         data["statement_count"] = len(ends)

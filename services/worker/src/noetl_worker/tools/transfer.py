@@ -67,7 +67,7 @@ class TransferTool:
         rows = count = 0
         async with (
             self._writer(target, table, timeout_seconds) as writer,
-            aclosing(two_at_a_time(chunks)) as coming,  # type: ignore[type-var]  # a generator
+            aclosing(two_at_a_time(chunks)) as coming,
         ):
             async for chunk in coming:
                 await writer.write(chunk)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -51,14 +51,14 @@ class Mapped:
         return Chunk(columns=tuple(paths), rows=rows)
 
 
-async def two_at_a_time(chunks: AsyncIterator[T]) -> AsyncIterator[T]:
+async def two_at_a_time(chunks: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
     """The same chunks: while one is used the next is made, and the one after that only when the first is done with."""
     ready: asyncio.Queue[tuple[T, None] | tuple[None, BaseException | None]] = asyncio.Queue()
     places = asyncio.Semaphore(2)
 
     async def make() -> None:
         try:
-            async with aclosing(chunks) as source:  # type: ignore[type-var]  # every source is a generator
+            async with aclosing(chunks) as source:
                 while True:
                     await places.acquire()
                     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from noetl_worker.tools.duckdb import database_of
 from noetl_worker.tools.duckdb_secrets import secret_statements
 from noetl_worker.tools.duckdb_sessions import DuckdbFailed, DuckdbSessions
 from noetl_worker.tools.http import TRANSPORT_ERRORS, prepare
-from noetl_worker.tools.http_clients import HttpClients, HttpOptions, HttpReply
+from noetl_worker.tools.http_clients import HttpClients, HttpOptions, HttpReply, body_of
 from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import reply_outcome, transport_outcome
 from noetl_worker.tools.json_stream import JsonItems
@@ -50,7 +50,7 @@ class ReadPlan:
     timeout_seconds: float
 
 
-async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan) -> AsyncIterator[Chunk]:
+async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan) -> AsyncGenerator[Chunk, None]:
     """The chunks of a source, which is checked now and read when they are asked for."""
     kind = config.required_text("type", "kind")
     match kind:
@@ -61,14 +61,12 @@ async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan
             target = await target_of(config, access.credentials)
             query = _query(config)
 
-            async def postgres_chunks() -> AsyncIterator[Chunk]:
+            async def postgres_chunks() -> AsyncGenerator[Chunk, None]:
                 async with lent_connection(
                     access.pools, owner=config.owner, target=target, timeout_seconds=plan.timeout_seconds
                 ) as connection:
                     try:
-                        async with aclosing(
-                            read_batches(connection, query, batch_rows=plan.chunk_rows)  # type: ignore[type-var]
-                        ) as batches:
+                        async with aclosing(read_batches(connection, query, batch_rows=plan.chunk_rows)) as batches:
                             async for columns, records in batches:
                                 yield plan.mapped.of_rows(columns, records)
                     except DRIVER_ERRORS as exc:
@@ -79,7 +77,7 @@ async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan
             auth = await config.auth(access.credentials)
             query, database, secrets = _query(config), database_of(config, auth), secret_statements(auth)
 
-            async def duckdb_chunks() -> AsyncIterator[Chunk]:
+            async def duckdb_chunks() -> AsyncGenerator[Chunk, None]:
                 try:
                     async with access.sessions.session(config.owner, database=database, prepare=secrets) as session:
                         reply = await session.run(query, count=plan.chunk_rows, exact=True)
@@ -100,19 +98,19 @@ async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan
 
 async def _http_chunks(
     config: ToolConfig, clients: HttpClients, plan: ReadPlan, *, request: HttpRequest, options: HttpOptions
-) -> AsyncIterator[Chunk]:
+) -> AsyncGenerator[Chunk, None]:
     path = config.text("data_path", "items") or ""
     try:
         async with clients.stream(request, options, secrets=config.secrets) as response:
             if not 200 <= response.status_code < 300:
                 raise await _refused(response, request, config)
-            pieces = response.aiter_bytes(65_536)
             items: list[JsonValue] = []
-            async for item in JsonItems(pieces, max_bytes=clients.limits.max_response_bytes, path=path):
-                items.append(item)
-                if len(items) >= plan.chunk_rows:
-                    yield plan.mapped.of_items(items)
-                    items = []
+            async with body_of(response) as pieces:
+                async for item in JsonItems(pieces, max_bytes=clients.limits.max_response_bytes, path=path):
+                    items.append(item)
+                    if len(items) >= plan.chunk_rows:
+                        yield plan.mapped.of_items(items)
+                        items = []
             if items:
                 yield plan.mapped.of_items(items)
     except TRANSPORT_ERRORS as exc:
@@ -122,10 +120,11 @@ async def _http_chunks(
 async def _refused(response: httpx.Response, request: HttpRequest, config: ToolConfig) -> CallFailed:
     """The same outcome as that of an http step, with the beginning of what the server said."""
     content = bytearray()
-    async for piece in response.aiter_bytes(4096):
-        content += piece
-        if len(content) >= _MAX_SHOWN_BYTES:
-            break
+    async with body_of(response) as pieces:
+        async for piece in pieces:
+            content += piece
+            if len(content) >= _MAX_SHOWN_BYTES:
+                break
     reply = HttpReply(
         status_code=response.status_code,
         reason=response.reason_phrase,
