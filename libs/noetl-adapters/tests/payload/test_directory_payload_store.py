@@ -50,7 +50,7 @@ class TestDirectoryPayloadStore(PayloadStoreCompliance):
         self, store: DirectoryPayloadStore, root: Path
     ) -> None:
         ref = await put(store)
-        subprocess.run(["rm", "-r", str(root)], check=True)  # noqa: ASYNC221, S607 - a test may wait
+        subprocess.run(["rm", "-r", str(root)], check=True)  # noqa: ASYNC221 - a test may wait
 
         await put(store)
 
