@@ -14,7 +14,7 @@ from noetl_contracts.clients import CatalogClient, CommandClient, EventLogClient
 from noetl_core.errors import Unavailable
 from noetl_core.fold import State, empty, fold_all
 from noetl_core.ids import command_id
-from noetl_core.ports.commands import CommandKey, Worker
+from noetl_core.ports.commands import CommandKey, Heartbeats, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_core.recorded import record
 from noetl_servicekit.tokens import token_sha256
@@ -169,7 +169,7 @@ async def test_a_worker_that_is_heard_of_keeps_its_command(stack: Stack) -> None
         before = metric(reaper, "noetl_reaper_sweeps_total")
 
         async def kept_alive() -> bool:
-            assert await clients.commands.heartbeat(WORKER, [key]) == ()
+            assert await clients.commands.heartbeat(WORKER, [key]) == Heartbeats()
             return metric(reaper, "noetl_reaper_sweeps_total") > before + 10
 
         await until(kept_alive, seconds=60)
