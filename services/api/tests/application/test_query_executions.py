@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 from noetl_api.application.commit_signal import CommitSignal
-from noetl_api.application.query_executions import QueryExecutions, view_of
+from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import END_KEY, AppendRequest, StreamAppend, StreamStart
 from noetl_core.errors import DeadlinePassed, InvalidInput, NotFound, Unavailable
 from noetl_core.events import to_draft
+from noetl_core.execution_view import execution_view
 from noetl_core.executions.events import (
     PlaybookCompleted,
     PlaybookInitialized,
@@ -17,7 +18,7 @@ from noetl_core.executions.events import (
     StepExited,
     WorkflowInitialized,
 )
-from noetl_core.fold import empty, fold_all, prune
+from noetl_core.fold import empty, fold_all
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.recorded import record
@@ -91,7 +92,7 @@ class World:
     def project(self, version: int) -> None:
         """What a projector would have written at a version."""
         events = self.log.streams[self.execution_id].events[:version]
-        self.projections.view = view_of(prune(fold_all(empty(self.execution_id), map(record, events))))
+        self.projections.view = execution_view(fold_all(empty(self.execution_id), map(record, events)))
 
     def answered_from(self, source: str) -> float:
         return self.metrics.value("noetl_api_execution_queries_total", source=source)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Final
 
 from noetl_core.canonical import encode
 from noetl_core.errors import Corrupt, DeadlinePassed, InvalidInput, NotFound, Unavailable
+from noetl_core.execution_view import execution_view
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, Projections
 from noetl_core.recorded import record
-from noetl_core.state_json import decode_state, state_object
+from noetl_core.state_json import decode_state
 from noetl_servicekit.callers import Caller
 
 from noetl_api.application.commit_signal import CommitSignal
@@ -28,7 +28,6 @@ MAX_FOLDED_EVENTS: Final = 20_000
 """More than this is the projector's work: the answer would come too late, and everybody would wait for it."""
 
 MAX_WAIT_SECONDS: Final = 5.0
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 class QueryExecutions:
@@ -100,10 +99,11 @@ class QueryExecutions:
         while page.events:
             for event in page.events:
                 state = fold(state, record(event))
+            state = prune(state)  # after each page, since every fold copies the commands that are kept
             if state.stream_version >= page.head_version:
                 break
             page = await self._log.read(scope, execution_id, from_version=state.stream_version + 1, limit=FOLD_PAGE)
-        return view_of(prune(state))
+        return execution_view(state)
 
     async def _projected(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
         try:
@@ -120,25 +120,3 @@ def _state_of(view: ExecutionView | None, execution_id: int) -> State:
         except Corrupt:
             pass
     return empty(execution_id)
-
-
-def view_of(state: State) -> ExecutionView:
-    """A folded state as a projection row would show it."""
-    execution = state.execution
-    return ExecutionView(
-        execution_id=execution.execution_id,
-        tenant_id=execution.tenant_id,
-        organization_id=execution.organization_id,
-        path=execution.path,
-        version=execution.version,
-        catalog_id=execution.catalog_id,
-        status=execution.status.value,
-        last_event_type=state.last_event_type,
-        last_node_name=state.last_node_name,
-        start_time=execution.started_at or state.event_time_watermark or _EPOCH,
-        end_time=execution.ended_at,
-        error=execution.error,
-        state=state_object(state),
-        stream_version=state.stream_version,
-        parent_execution_id=execution.parent_execution_id,
-    )
