@@ -18,7 +18,7 @@ from noetl_core.canonical import JsonValue
 from noetl_core.errors import Unavailable
 
 from noetl_worker.application.outcome import ErrorKind
-from noetl_worker.tools.call_failed import failed
+from noetl_worker.tools.call_failed import CallFailed, failed
 from noetl_worker.tools.python_call import Answered
 from noetl_worker.tools.python_pool import PASSED_VARIABLES, Owner
 from noetl_worker.tools.python_process import ProcessLimits, PythonProcess
@@ -240,15 +240,23 @@ class DuckdbSessions:
                 del self._idle[index]
                 if child.is_alive:
                     return child
+        self._refuse_if_closed()
         try:
             child = await PythonProcess.start(environment=self._environment, limits=self.limits.process)
         except Unavailable as exc:
-            raise failed(ErrorKind.UNKNOWN, "DUCKDB_UNAVAILABLE", exc.message, retryable=True) from exc
+            raise _unavailable(exc.message) from exc
+        try:
+            self._refuse_if_closed()
+        except CallFailed:  # closed meanwhile: nobody else waits for this child any more
+            child.kill()
+            await child.wait_exited()
+            raise
         self._alive.add(child)
-        if self._is_closed:
-            self._dismiss(child)
-            raise failed(ErrorKind.UNKNOWN, "DUCKDB_UNAVAILABLE", "the worker is stopping", retryable=True)
         return child
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            raise _unavailable("the worker is stopping")
 
     def _dismiss(self, child: PythonProcess) -> None:
         child.kill()
@@ -260,3 +268,7 @@ class DuckdbSessions:
         await child.wait_exited()
         self._alive.discard(child)
         await asyncio.to_thread(shutil.rmtree, self._spill / str(child.pid), ignore_errors=True)
+
+
+def _unavailable(reason: str) -> CallFailed:
+    return failed(ErrorKind.UNKNOWN, "DUCKDB_UNAVAILABLE", reason, retryable=True)
