@@ -129,6 +129,9 @@ TRANSFER_SOURCE = Section(
         "method": rendered(Text(), "http: GET unless something else is written"),
         "auth": AUTH,
         "query": rendered(Text(), "SQL that selects the rows"),
+        "headers": rendered(MAP, "http: headers of the request"),
+        "data_path": rendered(Text(), "http: where the rows stand in the body"),
+        "database": rendered(Text(), "duckdb: the file, else memory"),
     },
 )
 TRANSFER_TARGET = Section(
@@ -140,6 +143,8 @@ TRANSFER_TARGET = Section(
         "table": rendered(Text(), "where the rows go"),
         "mapping": rendered(MAP, "column: field"),
         "mode": _TRANSFER_MODE,
+        "key": rendered(_TEXTS, "upsert: the column or columns that tell rows apart"),
+        "database": rendered(Text(), "duckdb: the file"),
     },
 )
 TRANSFER = {
@@ -158,6 +163,9 @@ NATS = {
     "subject": rendered(Text(), "js_…: the subject"),
     "data": rendered(Anything(), "object_…, js_…: what is sent"),
     "headers": rendered(MAP, "js_…: headers of the message"),
+    "seq": rendered(_WHOLE, "js_get: the message by its number"),
+    "pattern": rendered(Text(), "kv_keys: which keys"),
+    "encoding": rendered(Text(), "object_…: base64 for what is no text"),
 }
 CONTAINER = {
     "image": rendered(Text(), "what runs"),
