@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,14 @@ class Settings:
     slots: int
     heartbeat_seconds: float
     python_spares: int
+
+    @classmethod
+    def from_env(cls, values: Mapping[str, str]) -> Settings:
+        """Everything but what the tools read; refuses all that is wrong together."""
+        env = Env(values)
+        settings = cls.read(env)
+        env.check()
+        return settings
 
     @classmethod
     def read(cls, env: Env) -> Settings:
