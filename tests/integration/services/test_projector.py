@@ -362,11 +362,12 @@ async def test_a_message_that_comes_again_after_its_row_was_written_changes_noth
         (before,) = await scene.fetch("SELECT xmin FROM noetl.execution WHERE execution_id = $1", history.execution_id)
 
         await scene.publish(events)
-        await until(lambda: metric(projector, "noetl_projector_events_stale_total") == 18)
+        await until(lambda: metric(projector, "noetl_projector_acknowledged_notifications_total") == 36, seconds=60)
 
+        # The first delivery may be stale as well, where comparing heads was faster than the bus.
+        assert metric(projector, "noetl_projector_events_stale_total") >= 18
         (after,) = await scene.fetch("SELECT xmin FROM noetl.execution WHERE execution_id = $1", history.execution_id)
         assert before == after, "the row was not even touched"
-        assert metric(projector, "noetl_projector_acknowledged_notifications_total") == 36
 
 
 async def test_messages_that_are_no_events_are_put_aside_and_nobody_waits_for_them(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from enum import StrEnum
 from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import BadRequestError, NotFoundError
+from nats.js.manager import JetStreamManager
 from noetl_core.errors import Rejected
 
 from noetl_adapters.nats.connection import translated
@@ -18,6 +20,8 @@ from noetl_adapters.nats.provision import API_TIMEOUT_SECONDS, provision_streams
 
 _STREAM_NOT_FOUND = 10059
 _RESET_VERSION = (2, 14)
+_CONSUMER_DOES_NOT_EXIST = 10149
+_REMOVAL_SECONDS = (0.02, 0.1, 0.4)
 _RESUME_OVERLAP = timedelta(seconds=1)
 
 
@@ -63,7 +67,7 @@ async def ensure_consumer(
         except NotFoundError as exc:
             if exc.err_code == _STREAM_NOT_FOUND:
                 await provision_streams(client)
-            await manager.add_consumer(spec.stream, _new_config(spec, subjects, last_delivery))
+            await _create(manager, spec, _new_config(spec, subjects, last_delivery))
             return False
         wanted = current.evolve(
             filter_subjects=sorted(subjects),
@@ -81,6 +85,20 @@ async def ensure_consumer(
                 consumer=spec.durable,
             ) from exc
         return True
+
+
+async def _create(manager: JetStreamManager, spec: ConsumerSpec, config: ConsumerConfig) -> None:
+    """Make a consumer; one of its name that is just being removed is waited for."""
+    for pause in _REMOVAL_SECONDS:
+        try:
+            await manager.add_consumer(spec.stream, config)
+        except BadRequestError as exc:
+            if exc.err_code != _CONSUMER_DOES_NOT_EXIST:
+                raise
+            await asyncio.sleep(pause)
+        else:
+            return
+    await manager.add_consumer(spec.stream, config)
 
 
 async def deliver_unacknowledged_again(client: Client, spec: ConsumerSpec) -> None:
