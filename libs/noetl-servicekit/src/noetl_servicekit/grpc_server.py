@@ -29,7 +29,7 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
     # Our clients ping idle connections; a server that minds would hang up on them.
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 1000 // 2),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 1000 // 2),
     ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
 )
 
