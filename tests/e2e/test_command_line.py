@@ -215,3 +215,41 @@ def test_a_token_sees_only_its_own_tenant_and_does_only_what_its_role_may(
     refused = stack.noetl("run", echo, "--token", reader, "-o", "json")
     assert (refused.code, refused.document["error"]["code"]) == (1, "auth.forbidden")
     assert stack.noetl("status", execution_id, "--token", "made-up").code == 1
+
+
+TALK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: talk, path: tests/talk}
+workflow:
+- step: speak
+  tool:
+  - {name: say, kind: python, code: 'import logging; print("héllo"); logging.warning("careful")'}
+  - {name: run, kind: shell, cmds: 'echo from the shell; echo aside >&2'}
+  next: {arcs: [{step: fall}]}
+- step: fall
+  tool: {kind: python, code: 'print("before"); raise ValueError("after")', spec: {policy: {rules: [
+    {when: "{{ output.status == 'error' }}", then: {do: retry, attempts: 2, delay: 0}}]}}}
+"""
+
+
+def test_what_code_prints_is_shown_by_logs_also_of_failed_calls(stack: LocalStack, tmp_path: Path) -> None:
+    file = tmp_path / "talk.yaml"
+    file.write_text(TALK)
+    ran = stack.noetl("run", str(file), "-o", "json")
+    execution_id = ran.document["execution_id"]
+
+    text = stack.noetl("logs", execution_id, "speak").out
+    document = stack.noetl("logs", execution_id, "-o", "json").document
+    followed = stack.noetl("logs", execution_id, "--follow", "-o", "json")
+
+    assert "speak.say | héllo\nspeak.say ! WARNING" in text
+    assert "careful\n" in text
+    assert "speak.run | from the shell\nspeak.run ! aside\n" in text
+    assert "before" not in text
+    speak, fall = document["logs"]
+    assert (speak["step"], speak["failed"], fall["step"], fall["failed"]) == ("speak", False, "fall", True)
+    assert [(one["run"], one["stdout"]) for one in fall["outputs"]] == [(1, "before\n"), (2, "before\n")]
+    assert all("ValueError: after" in one["stderr"] for one in fall["outputs"])
+    assert followed.code == 1
+    assert [json.loads(line)["step"] for line in followed.out.splitlines()] == ["speak", "fall"]

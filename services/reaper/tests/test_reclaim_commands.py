@@ -15,6 +15,7 @@ from noetl_core.errors import (
     Unavailable,
     VersionConflict,
 )
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Heartbeats, Variables, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
@@ -108,6 +109,7 @@ class Planner:
         *,
         wants_next: bool,
         variables: Variables | None = None,
+        logs: PayloadRef | None = None,
     ) -> Completion:
         raise AssertionError("the reaper completes nothing")
 

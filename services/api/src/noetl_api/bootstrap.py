@@ -41,6 +41,7 @@ from noetl_api.application.key_reports import log_key_report
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.use_cases import UseCases
@@ -116,18 +117,21 @@ class Api:
         catalog = PostgresCatalog(pool)
         credentials, sealer = PostgresCredentials(pool), self._sealer()
         append_events = AppendEvents(log)
+        read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
+        payloads = DirectoryPayloadStore.from_url(settings.payload_url)
         return UseCases(
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
-            read_events=ReadEvents(log),
-            watch_events=WatchEvents(log, self._signal),
+            read_events=read_events,
+            read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
+            watch_events=watch_events,
             register_playbook=RegisterPlaybook(catalog, next_id=next_id),
             find_playbooks=FindPlaybooks(catalog),
             start_execution=StartExecution(
                 log=log,
                 catalog=catalog,
                 parsed=ParsedPlaybooks(),
-                payloads=DirectoryPayloadStore.from_url(settings.payload_url),
+                payloads=payloads,
                 next_id=next_id,
                 clock=_now,
                 playbook_env=settings.playbook_env,

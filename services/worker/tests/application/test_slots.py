@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from noetl_core.errors import LeaseLost, NoetlError, Unavailable
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     Abandonment,
     ClaimOutcome,
@@ -69,6 +70,7 @@ class Planner:
         *,
         wants_next: bool,
         variables: Variables | None = None,
+        logs: PayloadRef | None = None,
     ) -> Completion:
         if self.trouble:
             raise self.trouble.pop(0)

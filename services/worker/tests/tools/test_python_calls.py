@@ -263,12 +263,39 @@ async def test_cancelling_a_call_kills_its_child_within_milliseconds(pool: Pytho
     assert data_of(await run(pool, "result = 1")) == 1
 
 
-async def test_a_flood_of_output_is_bounded_and_the_end_is_kept(pool: PythonPool) -> None:
+async def test_a_flood_of_output_is_bounded_and_both_ends_are_kept(pool: PythonPool) -> None:
     end = await run(pool, "for n in range(200_000): print('x' * 50, n)")
 
     assert len(end.printed.stdout) < 66_000
-    assert end.printed.stdout.startswith("… ")
+    assert end.printed.stdout.startswith("x" * 50 + " 0\n")
+    assert " bytes before this are left out\n" in end.printed.stdout
     assert end.printed.stdout.endswith(" 199999\n")
+
+
+async def test_what_code_logs_is_shown_and_its_settings_do_not_outlive_the_call(pool: PythonPool) -> None:
+    quiet = "import logging; logging.disable(logging.CRITICAL); logging.getLogger().handlers.clear(); result = 1"
+    assert data_of(await run(pool, quiet)) == 1
+
+    end = await run(pool, "import logging; logging.info('loaded %d rows', 5); logging.getLogger('x').debug('no')")
+
+    assert end.printed.stderr == "INFO root: loaded 5 rows\n"
+
+
+async def test_a_failing_call_shows_what_it_printed_and_its_traceback(pool: PythonPool) -> None:
+    call = ToolCall(
+        tenant_id="ada",
+        organization_id="one",
+        execution_id=1,
+        step="s",
+        kind="python",
+        config={"code": "print('almost'); raise ValueError('no')"},
+    )
+
+    outcome = await PythonTool(pool).run(call)
+
+    assert outcome.printed is not None
+    assert outcome.printed.stdout == "almost\n"
+    assert "ValueError" in outcome.printed.stderr
 
 
 async def test_an_endless_flood_ends_with_its_timeout(pool: PythonPool) -> None:

@@ -14,6 +14,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "status": "noetl_cli.commands.executions:status",
         "events": "noetl_cli.commands.events:events",
         "result": "noetl_cli.commands.result:result",
+        "logs": "noetl_cli.commands.logs:logs",
         "cancel": "noetl_cli.commands.executions:cancel",
         "list": "noetl_cli.commands.executions:list_executions",
     },

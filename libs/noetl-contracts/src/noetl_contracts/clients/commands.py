@@ -13,6 +13,7 @@ from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
 from noetl_core.errors import NoetlError, NotOwner, Unavailable
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     UNANSWERED,
     Abandonment,
@@ -26,6 +27,7 @@ from noetl_core.ports.commands import (
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
+from noetl_contracts.mapping.events import payload_ref_message
 from noetl_contracts.mapping.times import timestamp
 from noetl_contracts.status import raising_noetl_errors
 
@@ -86,6 +88,7 @@ class CommandClient:
         *,
         wants_next: bool,
         variables: Variables | None = None,
+        logs: PayloadRef | None = None,
     ) -> Completion:
         """Deliver a result."""
         request = pb.CompleteRequest(
@@ -94,6 +97,7 @@ class CommandClient:
             result_json=encode(dict(result)),
             wants_next=wants_next,
             set=mapping.variables_message(variables or Variables()),
+            logs=payload_ref_message(logs),
         )
         response = await self._call(self._shard(key), _complete(request, self._timeout))
         return mapping.completion(response)

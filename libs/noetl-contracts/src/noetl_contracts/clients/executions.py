@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,9 @@ from noetl_core.ids import parse_id
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView
 
+from noetl_contracts.channel import NO_DEADLINE
 from noetl_contracts.mapping import executions as mapping
+from noetl_contracts.mapping.call_logs import LogBatch, log_batch
 from noetl_contracts.mapping.events import scope_message
 from noetl_contracts.status import raising_noetl_errors
 
@@ -92,3 +94,24 @@ class ExecutionClient:
         request = pb.CancelRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
         with raising_noetl_errors():
             return (await self._stub.Cancel(request, timeout=self._timeout)).stream_version
+
+    async def read_logs(
+        self,
+        scope: Scope | None,
+        execution_id: int,
+        *,
+        step: str = "",
+        from_version: int = 0,
+        follow: bool = False,
+    ) -> AsyncIterator[LogBatch]:
+        """What the calls of an execution printed; with `follow`, until it ends."""
+        request = pb.ReadLogsRequest(
+            scope=scope_message(scope),
+            execution_id=str(execution_id),
+            step=step,
+            from_version=from_version,
+            follow=follow,
+        )
+        with raising_noetl_errors():
+            async for batch in self._stub.ReadLogs(request, timeout=NO_DEADLINE):
+                yield log_batch(batch)

@@ -64,6 +64,8 @@ class CallDone:
     command_id: str
     step: str
     result: Mapping[str, Any] | None
+    logs: Mapping[str, Any] | None = None
+    """Reference to what was printed meanwhile."""
 
 
 @event_type("call.error", aggregate_type="command")
@@ -74,6 +76,8 @@ class CallFailed:
     command_id: str
     step: str
     result: Mapping[str, Any] | None
+    logs: Mapping[str, Any] | None = None
+    """Reference to what was printed meanwhile."""
 
 
 @event_type("command.completed", aggregate_type="command")

@@ -115,8 +115,9 @@ class Commands(Protocol):
         *,
         wants_next: bool,
         variables: Variables | None = None,
+        logs: PayloadRef | None = None,
     ) -> Completion:
-        """Deliver a result; safe to repeat. Raises `LeaseLost` when it does not count any more."""
+        """Deliver a result, and what was printed; safe to repeat. Raises `LeaseLost` if it does not count any more."""
         ...
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:

@@ -13,6 +13,7 @@ from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
+from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.watch_events import WatchEvents
@@ -25,6 +26,7 @@ class UseCases:
     append_events: AppendEvents
     ingest_events: IngestEvents
     read_events: ReadEvents
+    read_logs: ReadLogs
     watch_events: WatchEvents
     register_playbook: RegisterPlaybook
     find_playbooks: FindPlaybooks

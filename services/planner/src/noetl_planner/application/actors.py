@@ -10,6 +10,7 @@ from typing import Any
 from noetl_core.append import Hint
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     UNANSWERED,
     Abandonment,
@@ -62,6 +63,7 @@ class Actors:
         *,
         wants_next: bool,
         variables: Variables | None = None,
+        logs: PayloadRef | None = None,
     ) -> Completion:
         """Take a result."""
         ask = Complete(
@@ -70,6 +72,7 @@ class Actors:
             result=result,
             wants_next=wants_next,
             variables=variables or Variables(),
+            logs=logs,
         )
         self._actor(key.execution_id).ask(ask)
         return await ask.answer

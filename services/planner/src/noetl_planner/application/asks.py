@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Variables, Worker
 
 
@@ -33,6 +34,7 @@ class Complete:
     result: Mapping[str, Any]
     wants_next: bool
     variables: Variables = field(default_factory=Variables)
+    logs: PayloadRef | None = None
     answer: asyncio.Future[Completion] = field(default_factory=_future)
 
 

@@ -212,7 +212,10 @@ class TurnPlanner:
     def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
         failed = ask.result["status"] == "error"
         call = (CallFailed if failed else CallDone)(
-            command_id=command.command_id, step=command.step, result=dict(ask.result)
+            command_id=command.command_id,
+            step=command.step,
+            result=dict(ask.result),
+            logs=ask.logs.to_json() if ask.logs else None,
         )
         end = (CommandFailed if failed else CommandCompleted)(
             command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id

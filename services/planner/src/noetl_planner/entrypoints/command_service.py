@@ -6,7 +6,7 @@ import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import commands as mapping
-from noetl_contracts.mapping.events import json_object
+from noetl_contracts.mapping.events import json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
 from noetl_core.ports.commands import Commands
@@ -47,6 +47,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             json_object(request.result_json, "result_json"),
             wants_next=request.wants_next,
             variables=mapping.variables(request.set),
+            logs=payload_ref(request.logs) if request.HasField("logs") else None,
         )
         return mapping.completion_message(completion)
 

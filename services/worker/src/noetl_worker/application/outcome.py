@@ -81,6 +81,14 @@ class OutcomeMeta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """What a call wrote to its two streams, as far as it was kept."""
+
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The end of one call. An error may keep data, such as the response that was refused."""
 
@@ -92,6 +100,8 @@ class Outcome:
     """What an http call has besides: `status` and `headers` of the response."""
     pg: Mapping[str, JsonValue] | None = None
     """What the database said about a failed statement: `sqlstate`, `detail`, `constraint` and so on."""
+    printed: Printed | None = None
+    """What user code printed: kept for people, apart from the result."""
     meta: OutcomeMeta = field(default_factory=OutcomeMeta)
 
     @property

@@ -15,6 +15,7 @@ from noetl_core.playbook.model import Action, Do, Step, Task, Tool, ToolKind, Wo
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
+from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.pages import PageError, Pages
 from noetl_worker.application.policy import Retry, choose, number_of, retry_of
@@ -34,6 +35,8 @@ class PipelineEnd:
     outcome: Outcome
     broke: bool = False
     variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    captured: CapturedOutput = field(default_factory=CapturedOutput)
+    """What its calls printed."""
 
 
 class Pipeline:
@@ -64,6 +67,9 @@ class Pipeline:
     ) -> PipelineEnd:
         """Run to the end; only trouble of our own is raised."""
         run = _Run(command, step, PipelineScope(outer=names), workbook or {})
+        return replace(await self._run_to_end(run, step), captured=run.captured)
+
+    async def _run_to_end(self, run: _Run, step: Step) -> PipelineEnd:
         while run.position < len(step.tasks):
             task = step.tasks[run.position]
             if run.task_runs >= self._max_task_runs:
@@ -102,6 +108,7 @@ class Pipeline:
             bucket = await self._wait_for_turn(call, task, tool)
             outcome = await self._tool.run(pages.call(call) if pages else call)
             run.task_runs += 1
+            run.captured.take(outcome.printed, task=task.label, run=attempt)
             if bucket is not None:
                 self._obey_server(bucket, outcome)
             outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
@@ -148,6 +155,7 @@ class _Run:
     position: int = 0
     task_runs: int = 0
     last: Outcome = field(default_factory=Outcome)
+    captured: CapturedOutput = field(default_factory=CapturedOutput)
 
     @property
     def now(self) -> str:

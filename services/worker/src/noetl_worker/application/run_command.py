@@ -14,6 +14,7 @@ from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
+from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline import Pipeline, PipelineEnd
@@ -29,6 +30,8 @@ class CommandEnd:
 
     result: JsonObject
     variables: Variables = field(default_factory=Variables)
+    logs: PayloadRef | None = None
+    """What its calls printed, if anything."""
 
 
 class RunCommand:
@@ -48,6 +51,7 @@ class RunCommand:
         self._pipeline = pipeline
         self._persist = persist
         self._payloads = payloads
+        self._store_output = StoreOutput(payloads)
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd:
         """The `result` of the event that closes the command, and the variables that it has set."""
@@ -64,7 +68,7 @@ class RunCommand:
         try:
             variables = await self._variables(place, end.variables)
         except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
-            end, variables = PipelineEnd(outcome=_not_stored(exc)), Variables()
+            end, variables = PipelineEnd(outcome=_not_stored(exc), captured=end.captured), Variables()
         stored = await self._persist(
             place,
             end.outcome,
@@ -74,7 +78,8 @@ class RunCommand:
         result = stored.to_json()
         if end.broke and result["status"] == "ok":
             result["status"] = "break"
-        return CommandEnd(result=result, variables=variables)
+        logs = await self._store_output(command, end.captured)
+        return CommandEnd(result=result, variables=variables, logs=logs)
 
     async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
         step = playbook.steps[command.step]

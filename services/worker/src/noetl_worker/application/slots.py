@@ -170,6 +170,7 @@ class Slots:
                     end.result,
                     wants_next=not self._is_draining,
                     variables=end.variables,
+                    logs=end.logs,
                 )
             except (LeaseLost, AlreadyTerminal) as exc:
                 self._metrics.results_discarded.inc()

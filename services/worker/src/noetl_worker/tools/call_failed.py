@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import InvalidInput, NoetlError, NotFound
 from noetl_core.playbook.expressions import TemplateFailed
 
@@ -44,11 +46,20 @@ def credential_failed(error: NoetlError) -> CallFailed:
 
 
 def without_secrets(outcome: Outcome, secrets: KnownSecrets) -> Outcome:
-    """The outcome with a message, and facts of the database, that give nothing away."""
+    """The outcome with a message, facts and output that give nothing away."""
+    printed = outcome.printed
+    if printed is not None:
+        shown = replace(printed, stdout=secrets.hide(printed.stdout), stderr=secrets.hide(printed.stderr))
+        outcome = replace(outcome, printed=shown)
+    if outcome.py is not None:
+        outcome = replace(outcome, py=_hidden(outcome.py, secrets))
     if outcome.error is None:
         return outcome
     hidden = replace(outcome, error=replace(outcome.error, message=secrets.hide(outcome.error.message)))
     if outcome.pg is None:
         return hidden
-    pg = {name: secrets.hide(fact) if isinstance(fact, str) else fact for name, fact in outcome.pg.items()}
-    return replace(hidden, pg=pg)
+    return replace(hidden, pg=_hidden(outcome.pg, secrets))
+
+
+def _hidden(facts: Mapping[str, JsonValue], secrets: KnownSecrets) -> Mapping[str, JsonValue]:
+    return {name: secrets.hide(fact) if isinstance(fact, str) else fact for name, fact in facts.items()}

@@ -3,15 +3,16 @@
 import base64
 import binascii
 from collections.abc import Mapping
+from dataclasses import replace
 
 from noetl_core.canonical import JsonValue
 from noetl_core.errors import Overloaded, Unavailable
 from noetl_core.playbook.expressions import TemplateFailed
 
-from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed
-from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut
+from noetl_worker.tools.python_call import Answered, CallEnd, Died, TimedOut
 from noetl_worker.tools.python_pool import Owner, PythonCode, PythonPool
 from noetl_worker.tools.script_source import ScriptSources
 from noetl_worker.tools.tool_config import ToolConfig
@@ -51,7 +52,7 @@ class PythonTool:
             return Outcome.failed(
                 kind=ErrorKind.UNKNOWN, code="PY_CHILD_UNAVAILABLE", message=exc.message, retryable=True
             )
-        return _outcome(end, timeout_seconds=call.timeout_seconds)
+        return replace(_outcome(end, timeout_seconds=call.timeout_seconds), printed=_shown(end))
 
     async def _source(self, call: ToolCall) -> str:
         if call.config.get("script") is not None and self._scripts is not None:
@@ -107,6 +108,13 @@ def _outcome(end: CallEnd, *, timeout_seconds: float | None) -> Outcome:
                 message=f"the process that ran the code ended: {reason}",
                 py=_facts(printed),
             )
+
+
+def _shown(end: CallEnd) -> Printed:
+    """What a terminal would have shown: an exception that nobody caught ends up there too."""
+    error = end.answer.error if isinstance(end, Answered) else None
+    traceback = str((error or {}).get("traceback") or "")
+    return replace(end.printed, stderr=end.printed.stderr + traceback) if traceback else end.printed
 
 
 def _facts(printed: Printed, *, traceback: str = "") -> Mapping[str, JsonValue] | None:

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from noetl_core.canonical import JsonValue, decode
 from noetl_core.errors import InvalidInput
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Printed:
-    """The end of what a call wrote to its two streams."""
-
-    stdout: str
-    stderr: str
+from noetl_worker.application.outcome import Printed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

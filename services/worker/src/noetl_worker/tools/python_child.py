@@ -7,6 +7,7 @@ goes to stdout and stderr, and disturbs nothing.
 import ctypes
 import gc
 import json
+import logging
 import os
 import resource
 import signal
@@ -89,6 +90,9 @@ class Surroundings:
             # Line by line: what was printed before a timeout or a crash is not lost.
             stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
         sys.argv = list(self._argv)
+        # What code logs is shown like what it prints, from the level on at which people report progress.
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+        self._log_handlers = list(logging.root.handlers)
 
     def restore(self) -> str | None:
         """Put everything back; the answer says why this process should not be used again, if so."""
@@ -104,6 +108,9 @@ class Surroundings:
             return "surroundings"
         sys.path[:] = self._path
         sys.argv = list(self._argv)
+        logging.root.handlers[:] = self._log_handlers
+        logging.root.setLevel(logging.INFO)
+        logging.disable(logging.NOTSET)
         sys.setrecursionlimit(self._recursion_limit)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if threading.active_count() > 1:

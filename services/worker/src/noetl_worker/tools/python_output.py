@@ -1,4 +1,4 @@
-"""The end of what a child process printed; a flood is slowed down, and neither stored nor a burden."""
+"""Both ends of what a child process printed; a flood is slowed down, and neither stored nor a burden."""
 
 import asyncio
 import os
@@ -12,11 +12,15 @@ _MAX_DRAIN_CHUNKS = 16
 
 
 class OutputTail:
-    """Reads one pipe of a child as it fills, keeping the last `limit_bytes` since the last call ended."""
+    """Reads one pipe of a child as it fills, keeping at most `limit_bytes` since the last call ended.
 
-    def __init__(self, fd: int, *, limit_bytes: int) -> None:
+    That is the first `head_bytes`, and the last of the rest.
+    """
+
+    def __init__(self, fd: int, *, limit_bytes: int, head_bytes: int = 0) -> None:
         self._fd = fd
         self._limit_bytes = limit_bytes
+        self._head_bytes = min(head_bytes, limit_bytes // 4)
         self._kept = bytearray()
         self._dropped_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -31,9 +35,11 @@ class OutputTail:
         A child flushes before it answers, so by then all of a call's output is in the pipe.
         """
         self._drain()
-        text = self._kept.decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")
+        head = self._head_bytes if self._dropped_bytes else 0
+        text = _text(self._kept[head:])
         if self._dropped_bytes:
-            text = f"… {self._dropped_bytes} bytes before this are left out\n{text}"
+            before = f"{_text(self._kept[:head])}\n" if head else ""
+            text = f"{before}… {self._dropped_bytes} bytes before this are left out\n{text}"
         self._kept.clear()
         self._dropped_bytes = 0
         return text
@@ -78,6 +84,10 @@ class OutputTail:
         self._kept += chunk
         excess = len(self._kept) - self._limit_bytes
         if excess > 0:
-            del self._kept[:excess]
+            del self._kept[self._head_bytes : self._head_bytes + excess]
             self._dropped_bytes += excess
         return len(chunk)
+
+
+def _text(kept: bytearray) -> str:
+    return kept.decode(errors="replace").replace("\0", "\N{SYMBOL FOR NULL}")

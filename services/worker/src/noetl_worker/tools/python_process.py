@@ -16,7 +16,8 @@ from typing import Self
 
 from noetl_core.errors import InvalidInput, Unavailable
 
-from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut, understand
+from noetl_worker.application.outcome import Printed
+from noetl_worker.tools.python_call import Answered, CallEnd, Died, TimedOut, understand
 from noetl_worker.tools.python_channel import ChannelClosed, ChildChannel
 from noetl_worker.tools.python_output import OutputTail
 from noetl_worker.tools.python_protocol import ChildSettings
@@ -36,6 +37,8 @@ class ProcessLimits:
     """What one child may use."""
 
     max_output_bytes: int = 64 * 1024
+    """Of each stream; beyond that the middle is left out."""
+    output_head_bytes: int = 16 * 1024
     max_result_bytes: int = 64 * 1024 * 1024
     address_space_bytes: int | None = None
     start_timeout_seconds: float = 30.0
@@ -81,8 +84,9 @@ class PythonProcess:
         finally:
             for fd in (its_liveness, its_stdout, its_stderr):
                 os.close(fd)
-        self._stdout = OutputTail(own_stdout, limit_bytes=limits.max_output_bytes)
-        self._stderr = OutputTail(own_stderr, limit_bytes=limits.max_output_bytes)
+        kept = {"limit_bytes": limits.max_output_bytes, "head_bytes": limits.output_head_bytes}
+        self._stdout = OutputTail(own_stdout, **kept)
+        self._stderr = OutputTail(own_stderr, **kept)
         self._watch_exit()
 
     @classmethod

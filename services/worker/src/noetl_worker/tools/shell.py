@@ -8,10 +8,10 @@ from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import Overloaded, Unavailable
 from noetl_core.playbook.expressions import TemplateFailed
 
-from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, misconfigured, without_secrets
-from noetl_worker.tools.python_call import Answered, CallEnd, Died, Printed, TimedOut
+from noetl_worker.tools.python_call import Answered, CallEnd, Died, TimedOut
 from noetl_worker.tools.python_pool import PythonCode, PythonPool
 from noetl_worker.tools.tool_config import ToolConfig
 
@@ -52,7 +52,8 @@ class ShellTool:
             return Outcome.failed(kind=ErrorKind.RATE_LIMIT, code="SHELL_POOL_FULL", message=exc.message)
         except Unavailable as exc:
             return Outcome.failed(kind=ErrorKind.UNKNOWN, code="SHELL_UNAVAILABLE", message=exc.message, retryable=True)
-        outcome = without_secrets(_outcome(end, timeout_seconds=timeout_seconds), config.secrets)
+        outcome = replace(_outcome(end, timeout_seconds=timeout_seconds), printed=end.printed)
+        outcome = without_secrets(outcome, config.secrets)
         return replace(outcome, data=config.secrets.hide_in_data(outcome.data))
 
 

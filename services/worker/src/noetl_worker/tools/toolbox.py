@@ -142,5 +142,6 @@ async def _shell(settings: ToolboxSettings, variables: Mapping[str, str], stack:
     if not settings.shell_enabled:
         return UnavailableTool(SHELL_OFF)
     # Children of its own: what commands print may be more than what code prints.
-    limits = PoolLimits(size=settings.slots, spares=0, process=ProcessLimits(max_output_bytes=MAX_OUTPUT_BYTES))
+    output = ProcessLimits(max_output_bytes=MAX_OUTPUT_BYTES, output_head_bytes=0)
+    limits = PoolLimits(size=settings.slots, spares=0, process=output)
     return ShellTool(await stack.enter_async_context(PythonPool(limits=limits, environment=variables)))

@@ -341,6 +341,7 @@ class CompleteRequest(_message.Message):
     RESULT_JSON_FIELD_NUMBER: _builtins.int
     WANTS_NEXT_FIELD_NUMBER: _builtins.int
     SET_FIELD_NUMBER: _builtins.int
+    LOGS_FIELD_NUMBER: _builtins.int
     result_json: _builtins.bytes
     """Result as a JSON object with status, reference, parent_ref and context."""
     wants_next: _builtins.bool
@@ -357,6 +358,10 @@ class CompleteRequest(_message.Message):
     def set(self) -> Global___Variables:
         """Variables that the command has set."""
 
+    @_builtins.property
+    def logs(self) -> _common_pb2.PayloadRef:
+        """Where what its calls printed is stored; unset if they printed nothing."""
+
     def __init__(
         self,
         *,
@@ -365,10 +370,11 @@ class CompleteRequest(_message.Message):
         result_json: _builtins.bytes = ...,
         wants_next: _builtins.bool = ...,
         set: Global___Variables | None = ...,
+        logs: _common_pb2.PayloadRef | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "set", b"set", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "logs", b"logs", "set", b"set", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "result_json", b"result_json", "set", b"set", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "logs", b"logs", "result_json", b"result_json", "set", b"set", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

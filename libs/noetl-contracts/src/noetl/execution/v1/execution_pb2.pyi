@@ -357,3 +357,175 @@ class CancelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelResponse: _TypeAlias = CancelResponse  # noqa: Y015
+
+@_typing.final
+class ReadLogsRequest(_message.Message):
+    """Request of ReadLogs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    FROM_VERSION_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    step: _builtins.str
+    """Only this step; empty means all."""
+    from_version: _builtins.int
+    """Where to begin, from an earlier answer; 0 means at the start."""
+    follow: _builtins.bool
+    """Go on with calls as they end, until the execution does."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        from_version: _builtins.int = ...,
+        follow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "follow", b"follow", "from_version", b"from_version", "scope", b"scope", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLogsRequest: _TypeAlias = ReadLogsRequest  # noqa: Y015
+
+@_typing.final
+class ReadLogsResponse(_message.Message):
+    """Response of ReadLogs: what is new of the history, with the logs that were in it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOGS_FIELD_NUMBER: _builtins.int
+    NEXT_VERSION_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    next_version: _builtins.int
+    """Where to go on after a break."""
+    terminal: _builtins.bool
+    """The execution has ended, and nothing follows."""
+    @_builtins.property
+    def logs(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallLog]:
+        """Logs of calls that have ended; may be empty."""
+
+    def __init__(
+        self,
+        *,
+        logs: _abc.Iterable[Global___CallLog] | None = ...,
+        next_version: _builtins.int = ...,
+        terminal: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["logs", b"logs", "next_version", b"next_version", "terminal", b"terminal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReadLogsResponse: _TypeAlias = ReadLogsResponse  # noqa: Y015
+
+@_typing.final
+class CallLog(_message.Message):
+    """What the calls of one attempt of a step printed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    ACTIVATION_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_RUNS_FIELD_NUMBER: _builtins.int
+    FIRST_RUNS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the event that closed the attempt."""
+    step: _builtins.str
+    """Step."""
+    command_id: _builtins.str
+    """The command."""
+    activation: _builtins.int
+    """Activation of the step, from 1."""
+    attempt: _builtins.int
+    """Attempt of this activation, from 1."""
+    failed: _builtins.bool
+    """Whether it failed."""
+    left_out_runs: _builtins.int
+    """How many runs were left out, to keep the log small."""
+    first_runs: _builtins.int
+    """How many of the outputs stand before those that were left out."""
+    missing: _builtins.str
+    """Why the output cannot be shown; empty if it can."""
+    @_builtins.property
+    def ended_at(self) -> _timestamp_pb2.Timestamp:
+        """When the attempt was over."""
+
+    @_builtins.property
+    def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallOutput]:
+        """One per run of a task that printed anything, in order."""
+
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+        step: _builtins.str = ...,
+        command_id: _builtins.str = ...,
+        activation: _builtins.int = ...,
+        attempt: _builtins.int = ...,
+        failed: _builtins.bool = ...,
+        ended_at: _timestamp_pb2.Timestamp | None = ...,
+        outputs: _abc.Iterable[Global___CallOutput] | None = ...,
+        left_out_runs: _builtins.int = ...,
+        first_runs: _builtins.int = ...,
+        missing: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ended_at", b"ended_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "command_id", b"command_id", "ended_at", b"ended_at", "failed", b"failed", "first_runs", b"first_runs", "left_out_runs", b"left_out_runs", "missing", b"missing", "outputs", b"outputs", "step", b"step", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallLog: _TypeAlias = CallLog  # noqa: Y015
+
+@_typing.final
+class CallOutput(_message.Message):
+    """What one run of one task printed; the middle of long output is left out, with a note."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    task: _builtins.str
+    """Label of the task."""
+    run: _builtins.int
+    """Which run of its retries, from 1."""
+    stdout: _builtins.str
+    """Standard output."""
+    stderr: _builtins.str
+    """Standard error."""
+    def __init__(
+        self,
+        *,
+        task: _builtins.str = ...,
+        run: _builtins.int = ...,
+        stdout: _builtins.str = ...,
+        stderr: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "stderr", b"stderr", "stdout", b"stdout", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallOutput: _TypeAlias = CallOutput  # noqa: Y015

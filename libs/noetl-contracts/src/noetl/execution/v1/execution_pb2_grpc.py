@@ -55,6 +55,11 @@ class ExecutionServiceStub:
                 request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
                 response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.ReadLogs = channel.unary_stream(
+                '/noetl.execution.v1.ExecutionService/ReadLogs',
+                request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsRequest.SerializeToString,
+                response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsResponse.FromString,
+                _registered_method=True)
 
 
 class ExecutionServiceServicer:
@@ -89,6 +94,13 @@ class ExecutionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadLogs(self, request, context):
+        """Streams what the calls of an execution printed, in the order in which they ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ExecutionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.FromString,
                     response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.SerializeToString,
+            ),
+            'ReadLogs': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLogs,
+                    request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsRequest.FromString,
+                    response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class ExecutionService:
             '/noetl.execution.v1.ExecutionService/Cancel',
             noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
             noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/noetl.execution.v1.ExecutionService/ReadLogs',
+            noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsRequest.SerializeToString,
+            noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ExecutionServiceStub:
     """Lists executions, newest first."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_execution_pb2.CancelRequest, _execution_pb2.CancelResponse]
     """Ends an execution now. Repeating it is harmless."""
+    ReadLogs: _grpc.UnaryStreamMultiCallable[_execution_pb2.ReadLogsRequest, _execution_pb2.ReadLogsResponse]
+    """Streams what the calls of an execution printed, in the order in which they ended."""
 
 @_typing.type_check_only
 class ExecutionServiceAsyncStub(ExecutionServiceStub):
@@ -55,6 +57,8 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """Lists executions, newest first."""
     Cancel: _aio.UnaryUnaryMultiCallable[_execution_pb2.CancelRequest, _execution_pb2.CancelResponse]  # type: ignore[assignment]
     """Ends an execution now. Repeating it is harmless."""
+    ReadLogs: _aio.UnaryStreamMultiCallable[_execution_pb2.ReadLogsRequest, _execution_pb2.ReadLogsResponse]  # type: ignore[assignment]
+    """Streams what the calls of an execution printed, in the order in which they ended."""
 
 class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Starts, shows and cancels executions. Served by api."""
@@ -90,5 +94,13 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_execution_pb2.CancelResponse, _abc.Awaitable[_execution_pb2.CancelResponse]]:
         """Ends an execution now. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def ReadLogs(
+        self,
+        request: _execution_pb2.ReadLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_execution_pb2.ReadLogsResponse], _abc.AsyncIterator[_execution_pb2.ReadLogsResponse]]:
+        """Streams what the calls of an execution printed, in the order in which they ended."""
 
 def add_ExecutionServiceServicer_to_server(servicer: ExecutionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import grpc
 from noetl.execution.v1 import execution_pb2 as pb
 from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import executions as mapping
+from noetl_contracts.mapping.call_logs import call_log_message
 from noetl_core.canonical import JsonObject, decode
 from noetl_core.errors import InvalidPayload, NotCanonical
 from noetl_core.ids import parse_id
@@ -30,6 +33,7 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
         self._start_execution = use_cases.start_execution
         self._query_executions = use_cases.query_executions
         self._cancel_execution = use_cases.cancel_execution
+        self._read_logs = use_cases.read_logs
 
     async def Execute(  # noqa: N802 - named by the contract
         self, request: pb.ExecuteRequest, context: grpc.aio.ServicerContext[pb.ExecuteRequest, pb.ExecuteResponse]
@@ -93,6 +97,25 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
             reason=request.reason,
         )
         return pb.CancelResponse(stream_version=version)
+
+    async def ReadLogs(  # noqa: N802 - named by the contract
+        self, request: pb.ReadLogsRequest, context: grpc.aio.ServicerContext[pb.ReadLogsRequest, pb.ReadLogsResponse]
+    ) -> AsyncIterator[pb.ReadLogsResponse]:
+        """What calls printed, then what the next ones print."""
+        pages = self._read_logs.stream(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            step=request.step,
+            from_version=request.from_version,
+            follow=request.follow,
+        )
+        async for page in pages:
+            yield pb.ReadLogsResponse(
+                logs=[call_log_message(call) for call in page.calls],
+                next_version=page.next_version,
+                terminal=page.terminal,
+            )
 
 
 def _payload(data: bytes) -> JsonObject:
