@@ -24,7 +24,7 @@ from noetl_testkit.memory.payloads import InMemoryPayloadStore
 
 ADA = Caller(name="ada", tenant_id="acme", organization_id="ops", role=Role.READER)
 EVE = Caller(name="eve", tenant_id="other", organization_id="ops", role=Role.READER)
-OK = {"status": "ok", "reference": None, "parent_ref": None, "context": {}}
+OK: dict[str, object] = {"status": "ok", "reference": None, "parent_ref": None, "context": {}}
 
 
 class Setup:
