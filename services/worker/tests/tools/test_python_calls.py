@@ -295,7 +295,7 @@ async def test_a_failing_call_shows_what_it_printed_and_its_traceback(pool: Pyth
 
     assert outcome.printed is not None
     assert outcome.printed.stdout == "almost\n"
-    assert "ValueError" in outcome.printed.stderr
+    assert outcome.printed.stderr == "line 1: print('almost'); raise ValueError('no')\nValueError: no\n"
 
 
 async def test_an_endless_flood_ends_with_its_timeout(pool: PythonPool) -> None:

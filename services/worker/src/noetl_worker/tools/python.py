@@ -113,8 +113,12 @@ def _outcome(end: CallEnd, *, timeout_seconds: float | None) -> Outcome:
 def _shown(end: CallEnd) -> Printed:
     """What a terminal would have shown: an exception that nobody caught ends up there too."""
     error = end.answer.error if isinstance(end, Answered) else None
-    traceback = str((error or {}).get("traceback") or "")
-    return replace(end.printed, stderr=end.printed.stderr + traceback) if traceback else end.printed
+    if error is None:
+        return end.printed
+    exception = f"{str(error.get('code')).removeprefix('PY_')}: {error.get('message')}"
+    lines = [str(error.get("traceback") or ""), exception]
+    shown = "".join(f"{line}\n" for line in lines if line)
+    return replace(end.printed, stderr=end.printed.stderr + shown)
 
 
 def _facts(printed: Printed, *, traceback: str = "") -> Mapping[str, JsonValue] | None:
