@@ -29,6 +29,7 @@ from noetl_worker.application.step_names import StepNames
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, pull_work
 from noetl_worker.settings import Settings
 from noetl_worker.telemetry import WorkerMetrics
+from noetl_worker.tools.keychain import open_keychain
 from noetl_worker.tools.toolbox import ToolboxSettings, build_toolbox
 
 
@@ -70,18 +71,27 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             variables=variables,
         )
     )
+    metrics = WorkerMetrics(group.metrics)
+    keychain = await group.enter(
+        open_keychain(
+            credentials=ResolvedCredentials(channel),
+            variables=variables,
+            count=lambda kind, outcome: metrics.keychain.labels(kind, outcome).inc(),
+            plugins=None if tool_settings.plugins_enabled else (),
+        )
+    )
     slots = Slots(
         commands,
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(payloads),
-            pipeline=Pipeline(tools),
+            pipeline=Pipeline(tools, keychain=keychain),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
         ),
         worker=Worker(worker_id=group.settings.instance, pool=settings.pool),
         size=settings.slots,
-        metrics=WorkerMetrics(group.metrics),
+        metrics=metrics,
     )
     bus = await group.enter(
         NatsConnection(

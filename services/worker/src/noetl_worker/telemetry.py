@@ -27,3 +27,6 @@ class WorkerMetrics:
             "noetl_worker_command_seconds", "Time from the start of a command to its stored result."
         )
         self.busy_slots = metrics.gauge("noetl_worker_busy_slots", "Commands that run at the moment.")
+        self.keychain = metrics.counter(
+            "noetl_worker_keychain_total", "Entries of the keychain that calls have asked for.", ("kind", "outcome")
+        )

@@ -1,6 +1,8 @@
 """Scripts from the playbook, from files and from servers; and from nowhere else."""
 
+import sys
 from collections.abc import AsyncIterator, Mapping
+from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -128,15 +130,52 @@ async def test_the_operator_can_switch_scripts_off(clients: HttpClients, root: P
 
 
 @pytest.mark.parametrize("kind", ["gcs", "s3", "azure"])
-async def test_scripts_in_a_cloud_are_refused_clearly(clients: HttpClients, kind: str) -> None:
+async def test_scripts_in_a_cloud_need_a_package(
+    clients: HttpClients, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
     scripts = sources(clients)
 
     assert await refusal(scripts, {"uri": "x/y.py", "source": {"type": kind}}) == "SCRIPT_SOURCE_UNSUPPORTED"
 
 
-async def test_so_are_their_addresses(clients: HttpClients) -> None:
+async def test_so_do_their_addresses(clients: HttpClients, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
     assert await refusal(sources(clients), {"uri": "gs://bucket/x.py"}) == "SCRIPT_SOURCE_UNSUPPORTED"
     assert await refusal(sources(clients), {"uri": "s3://bucket/x.py"}) == "SCRIPT_SOURCE_UNSUPPORTED"
+
+
+class ObjectStores:
+    """What the package fsspec looks like to us."""
+
+    def __init__(self) -> None:
+        self.opened: list[tuple[str, dict[str, object]]] = []
+
+    def open(self, address: str, mode: str, **options: object) -> BytesIO:
+        self.opened.append((address, options))
+        if address.endswith("broken.py"):
+            raise RuntimeError(f"no, not with {options}")
+        if not address.endswith("double.py"):
+            raise FileNotFoundError(address)
+        return BytesIO(CODE.encode())
+
+
+async def test_scripts_in_object_stores_come_through_fsspec(
+    clients: HttpClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = ObjectStores()
+    monkeypatch.setitem(sys.modules, "fsspec", stores)
+    scripts = sources(clients)
+
+    assert await scripts.load(config({"uri": "gs://bucket/double.py"})) == CODE
+    assert await scripts.load(config({"uri": "bucket/double.py", "source": {"type": "s3", "auth": "token"}})) == CODE
+    assert [(address, sorted(options)) for address, options in stores.opened] == [
+        ("gs://bucket/double.py", []),
+        ("s3://bucket/double.py", ["token"]),
+    ]
+    assert await refusal(scripts, {"uri": "gs://bucket::file:///etc/passwd"}) == "SCRIPT_NOT_ALLOWED"
+    assert await refusal(scripts, {"uri": "gs://bucket/other.py"}) == "SCRIPT_NOT_FOUND"
+    assert await refusal(scripts, {"uri": "gs://bucket/broken.py"}) == "SCRIPT_NOT_READABLE"
 
 
 @pytest.mark.parametrize("script", [3, {}, {"source": {"type": "file"}}, {"uri": "x", "source": {"type": "ftp"}}])

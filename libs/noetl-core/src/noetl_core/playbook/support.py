@@ -79,6 +79,7 @@ PLUGIN_KINDS: Final = frozenset(
         ToolKind.AGENT,
         ToolKind.CONTAINER,
         ToolKind.DUCKLAKE,
+        ToolKind.SCRIPT,
         ToolKind.SNOWFLAKE,
         ToolKind.SPARK,
         ToolKind.SUBSCRIPTION,
@@ -89,7 +90,9 @@ PLUGIN_KINDS: Final = frozenset(
 RELEASE: Final[frozenset[str]] = frozenset(
     {
         Feature.ADMIT,
+        Feature.CODE_B64_TEMPLATE,
         Feature.CREDENTIALS,
+        Feature.KEYCHAIN,
         Feature.PAGINATE,
         Feature.PIPELINES,
         Feature.RATE_LIMIT,

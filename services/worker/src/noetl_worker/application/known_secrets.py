@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 from noetl_core.canonical import JsonValue
@@ -37,7 +37,11 @@ class KnownSecrets:
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._spellings: list[str] = []
+        self._values: set[str] = set()
         self.add(*values)
+
+    def __bool__(self) -> bool:
+        return bool(self._spellings)
 
     def __repr__(self) -> str:
         return f"KnownSecrets({len(self._spellings)} spellings)"
@@ -47,6 +51,7 @@ class KnownSecrets:
         found = set(self._spellings)
         for value in values:
             if len(value) >= _MIN_CHARACTERS:
+                self._values.add(value)
                 found.update(_spellings(value))
         # The longest first: of two secrets one may be a part of the other.
         self._spellings = sorted(found, key=lambda spelling: (-len(spelling), spelling))
@@ -75,16 +80,22 @@ class KnownSecrets:
         """Whether any of them stands in these bytes."""
         return any(spelling.encode() in data for spelling in self._spellings)
 
-    def hide_in_data(self, value: JsonValue) -> JsonValue:
-        """A value without them, for results of servers that echo what they were sent."""
+    def hide_in_data(self, value: JsonValue, *, whole: bool = False) -> JsonValue:
+        """A value without them, for results of servers that echo what they were sent.
+
+        With `whole`, a text that is nothing but a secret is hidden however short it is.
+        """
         sure = [spelling for spelling in self._spellings if len(spelling) >= _SURE_CHARACTERS]
-        return _replaced(value, sure) if sure else value
+        alone = self._values if whole else frozenset[str]()
+        return _replaced(value, sure, alone) if sure or alone else value
 
 
 def _secret_fields(fields: Mapping[str, object]) -> Iterator[str]:
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from _secret_fields(value)
+        elif isinstance(value, list):
+            yield from _secret_fields({f"{name}[{index}]": item for index, item in enumerate(value)})
         elif isinstance(value, str):
             if "://" in value:
                 yield from _userinfo(value)
@@ -126,16 +137,18 @@ def _spellings(value: str) -> Iterator[str]:
     yield base64.b64encode(value.encode(errors="replace")).decode()
 
 
-def _replaced(value: JsonValue, secrets: list[str]) -> JsonValue:
+def _replaced(value: JsonValue, secrets: list[str], alone: Collection[str]) -> JsonValue:
     if isinstance(value, str):
+        if value in alone:
+            return HIDDEN
         for secret in secrets:
             if secret in value:
                 value = value.replace(secret, HIDDEN)
         return value
     if isinstance(value, dict):
-        return {str(_replaced(key, secrets)): _replaced(child, secrets) for key, child in value.items()}
+        return {str(_replaced(key, secrets, ())): _replaced(child, secrets, alone) for key, child in value.items()}
     if isinstance(value, list):
-        return [_replaced(child, secrets) for child in value]
+        return [_replaced(child, secrets, alone) for child in value]
     return value
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NotFound
 from noetl_core.playbook.expressions import TemplateFailed, render
-from noetl_core.playbook.model import Action, Do, Step, Task, Tool, ToolKind, WorkbookTask
+from noetl_core.playbook.model import Action, Do, KeychainEntry, Step, Task, Tool, ToolKind, WorkbookTask
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
 from noetl_worker.application.captured_output import CapturedOutput
+from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.pages import PageError, Pages
 from noetl_worker.application.policy import Retry, choose, number_of, retry_of
@@ -50,8 +51,10 @@ class Pipeline:
         chance: Callable[[], float] = random.random,
         max_task_runs: int = MAX_TASK_RUNS,
         limits: RateLimits | None = None,
+        keychain: Keychain | None = None,
     ) -> None:
         self._tool = tool
+        self._keychain = keychain or Keychain()
         self._limits = limits or RateLimits(sleep=sleep)
         self._max_task_runs = max_task_runs
         self._sleep = sleep
@@ -64,9 +67,10 @@ class Pipeline:
         names: Mapping[str, object],
         *,
         workbook: Mapping[str, WorkbookTask] | None = None,
+        keychain: Mapping[str, KeychainEntry] | None = None,
     ) -> PipelineEnd:
         """Run to the end; only trouble of our own is raised."""
-        run = _Run(command, step, PipelineScope(outer=names), workbook or {})
+        run = _Run(command, step, PipelineScope(outer=names), workbook or {}, keychain or {})
         return replace(await self._run_to_end(run, step), captured=run.captured)
 
     async def _run_to_end(self, run: _Run, step: Step) -> PipelineEnd:
@@ -104,9 +108,10 @@ class Pipeline:
     async def _run_call(self, run: _Run, task: Task, tool: Tool, pages: Pages | None) -> tuple[Outcome, Action]:
         """Run one call until its rules are content with it, or its attempts are used up."""
         for attempt in itertools.count(1):
-            call = run.call(task, tool, attempt)
+            call = await self._keychain.opened_for(run.call(task, tool, attempt), run.keychain)
             bucket = await self._wait_for_turn(call, task, tool)
             outcome = await self._tool.run(pages.call(call) if pages else call)
+            self._keychain.learn_from(call, outcome)
             run.task_runs += 1
             run.captured.take(outcome.printed, task=task.label, run=attempt)
             if bucket is not None:
@@ -152,6 +157,7 @@ class _Run:
     step: Step
     scope: PipelineScope
     workbook: Mapping[str, WorkbookTask]
+    keychain: Mapping[str, KeychainEntry]
     position: int = 0
     task_runs: int = 0
     last: Outcome = field(default_factory=Outcome)

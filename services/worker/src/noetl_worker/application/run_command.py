@@ -84,11 +84,11 @@ class RunCommand:
     async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
         step = playbook.steps[command.step]
         try:
-            names = await self._names(command, step, playbook.workbook)
+            names = await self._names(command, step, playbook.workbook, playbook.keychain)
         except NotFound as exc:
             outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
             return PipelineEnd(outcome=outcome)
-        return await self._pipeline(command, step, names, workbook=playbook.workbook)
+        return await self._pipeline(command, step, names, workbook=playbook.workbook, keychain=playbook.keychain)
 
     async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
         small: dict[str, JsonValue] = {}

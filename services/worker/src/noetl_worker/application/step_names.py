@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, decode
 from noetl_core.payloads import PayloadRef
-from noetl_core.playbook.model import Condition, Step, ToolKind, WorkbookTask
+from noetl_core.playbook.model import Condition, KeychainEntry, Step, ToolKind, WorkbookTask
 from noetl_core.playbook.references import referenced_paths
 from noetl_core.playbook.views import DataView, StepView
 from noetl_core.ports.commands import GrantedCommand
@@ -22,10 +22,14 @@ class StepNames:
         self._payloads = payloads
 
     async def __call__(
-        self, command: GrantedCommand, step: Step, workbook: Mapping[str, WorkbookTask]
+        self,
+        command: GrantedCommand,
+        step: Step,
+        workbook: Mapping[str, WorkbookTask],
+        keychain: Mapping[str, KeychainEntry] | None = None,
     ) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
-        wanted = _wanted_steps(command, step, workbook)
+        wanted = _wanted_steps(command, step, workbook, keychain or {})
         variables, values = await asyncio.gather(
             self._variables(command), asyncio.gather(*(self._result(command.results[name]) for name in wanted))
         )
@@ -73,9 +77,19 @@ class StepNames:
         return decode(await self._payloads.get(ref))
 
 
-def _wanted_steps(command: GrantedCommand, step: Step, workbook: Mapping[str, WorkbookTask]) -> list[str]:
+def _wanted_steps(
+    command: GrantedCommand,
+    step: Step,
+    workbook: Mapping[str, WorkbookTask],
+    keychain: Mapping[str, KeychainEntry],
+) -> list[str]:
     """Steps that the templates name; all of them where the names cannot be told in advance."""
-    names: set[str] = set()
+    names = {
+        name
+        for text in _texts([*(entry.config for entry in keychain.values())])
+        for path in referenced_paths(text)
+        for name in path[:2]
+    }
     for text in _texts([*_templates(step, workbook)]):
         if "context" in text or "main" in text:  # user code may ask for anything by name
             return list(command.results)

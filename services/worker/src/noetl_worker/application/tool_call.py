@@ -1,10 +1,12 @@
 """The port between the worker's use cases and its tools: a call goes in, an outcome comes out."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from noetl_core.canonical import JsonValue
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.ids import ExecutionId
 from noetl_core.playbook.expressions import render
 
@@ -27,6 +29,8 @@ class ToolCall:
     auth: JsonValue = None
     """Which credentials the call needs: a name, `{type or source, key}`, a map of aliases, or templates of these."""
     names: Mapping[str, object] = field(default_factory=dict)
+    keychain: Mapping[str, JsonObject | None] = field(default_factory=dict, repr=False)
+    """Entries of the keychain that the configuration names; apart from `names`, which may be stored and shown."""
     now: str | None = None
     """What `now()` gives in this call."""
     timeout_seconds: float | None = None
@@ -34,7 +38,16 @@ class ToolCall:
 
     def render(self, value: JsonValue) -> JsonValue:
         """A part of the config with its templates evaluated; raises `TemplateFailed`."""
-        return render(value, self.names, now=self.now)
+        return render(value, self.visible, now=self.now)
+
+    @property
+    def visible(self) -> Mapping[str, object]:
+        """All that templates of the configuration see. An entry that could not be opened is undefined."""
+        if not self.keychain:
+            return self.names
+        opened = {name: fields for name, fields in self.keychain.items() if fields is not None}
+        others = {name: value for name, value in self.names.items() if name not in self.keychain}
+        return {**others, **opened, "keychain": opened}
 
     def rendered_input(self) -> dict[str, JsonValue]:
         """The inputs of the call; raises `TemplateFailed`."""

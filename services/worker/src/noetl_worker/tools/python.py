@@ -61,10 +61,10 @@ class PythonTool:
 
 
 def _written(call: ToolCall) -> str:
-    encoded, source = call.config.get("code_b64"), call.config.get("code")
-    if isinstance(encoded, str):
+    encoded, source = call.render(call.config.get("code_b64")), call.config.get("code")
+    if isinstance(encoded, str) and encoded:
         try:
-            source = base64.b64decode(encoded, validate=True).decode()
+            source = base64.b64decode("".join(encoded.split()), validate=True).decode()
         except (binascii.Error, UnicodeDecodeError) as exc:
             raise ValueError("code_b64 is not base64 of UTF-8 text") from exc
     if not isinstance(source, str):

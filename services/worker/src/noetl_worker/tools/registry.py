@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from noetl_core.canonical import JsonValue
 from noetl_core.playbook.expressions import TemplateFailed
 
-from noetl_worker.application.known_secrets import secrets_in_names
+from noetl_worker.application.known_secrets import KnownSecrets, secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.tool_call import Tool, ToolCall
 from noetl_worker.tools.call_failed import without_secrets
@@ -30,7 +31,7 @@ class ToolRegistry:
         outcome = await self._outcome(call)
         duration_ms = round((self._clock() - started) * 1000, 3)
         # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
-        outcome = without_secrets(outcome, secrets_in_names(call.names))
+        outcome = _without_keychain(outcome, secrets_in_names(call.visible))
         return replace(outcome, meta=OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 
     async def _outcome(self, call: ToolCall) -> Outcome:
@@ -46,3 +47,18 @@ class ToolRegistry:
             return await tool.run(call)
         except TemplateFailed as exc:
             return Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
+
+
+def _without_keychain(outcome: Outcome, secrets: KnownSecrets) -> Outcome:
+    """Neither what is said nor what is stored has a secret in it, whoever put it there."""
+    if not secrets:
+        return outcome
+    told = without_secrets(outcome, secrets)
+    data = secrets.hide_in_data(told.data, whole=True)
+    return replace(told, data=data, py=_facts(told.py, secrets), http=_facts(told.http, secrets))
+
+
+def _facts(facts: Mapping[str, JsonValue] | None, secrets: KnownSecrets) -> Mapping[str, JsonValue] | None:
+    if facts is None:
+        return None
+    return {name: secrets.hide_in_data(fact, whole=True) for name, fact in facts.items()}

@@ -15,11 +15,9 @@ from noetl_worker.tools.call_failed import CallFailed, failed, misconfigured
 from noetl_worker.tools.http import DEFAULT_TIMEOUT_SECONDS, TRANSPORT_ERRORS, prepare
 from noetl_worker.tools.http_clients import HttpClients
 from noetl_worker.tools.http_response import status_kind, transport_outcome
+from noetl_worker.tools.script_remote import SCHEMES, read_remote
 from noetl_worker.tools.tool_config import ToolConfig
 
-UNSUPPORTED = "SCRIPT_SOURCE_UNSUPPORTED"
-
-_CLOUD = {"gcs": "gcs", "gs": "gcs", "s3": "s3", "azure": "azure", "abfs": "azure", "az": "azure"}
 _HTTP_KEYS = ("method", "headers", "params", "auth", "timeout_seconds", "verify_ssl", "follow_redirects")
 _INLINE_KEYS = ("code", "content", "text", "inline")
 
@@ -65,14 +63,10 @@ class ScriptSources:
             case "http" | "https":
                 _required(uri, "`uri`")
                 return await self._download(section, source)
-            case _ if kind in _CLOUD:
-                raise failed(
-                    ErrorKind.SCHEMA,
-                    UNSUPPORTED,
-                    f"scripts from {_CLOUD[kind]} cannot be read by this worker: use inline, file or http",
-                )
+            case _ if kind in SCHEMES:
+                return await self._fetch(section, source, _required(uri, "`uri`"), kind)
             case _:
-                raise misconfigured(f"`script.source.type` is {kind!r}: inline, file and http are possible")
+                raise misconfigured(f"`script.source.type` is {kind!r}: inline, file, http, gcs and s3 are possible")
 
     def _read_file(self, uri: str) -> str:
         """Symbolic links may lead anywhere within the directory, and nowhere else."""
@@ -93,6 +87,19 @@ class ScriptSources:
         except (OSError, ValueError) as exc:
             message = f"the script {uri!r} cannot be read"
             raise failed(ErrorKind.STORAGE_ACCESS, "SCRIPT_NOT_READABLE", message) from exc
+        return self._text(data, uri)
+
+    async def _fetch(self, section: ToolConfig, source: ToolConfig, uri: str, kind: str) -> str:
+        """From an object store; the data of a credential are what fsspec calls options of the storage."""
+        place = section if "auth" in section else source
+        credential = (await place.auth(self._credentials)).one()
+        data = await asyncio.to_thread(
+            read_remote,
+            uri,
+            kind=kind,
+            options={} if credential is None else dict(credential.data),
+            max_bytes=self._limits.max_bytes,
+        )
         return self._text(data, uri)
 
     async def _download(self, section: ToolConfig, source: ToolConfig) -> str:

@@ -23,7 +23,7 @@ class ToolConfig:
 
     def __init__(self, call: ToolCall) -> None:
         self.call = replace(call, names={**call.rendered_input(), **call.names}) if call.input else call
-        self.secrets: KnownSecrets = secrets_in_names(call.names)
+        self.secrets: KnownSecrets = secrets_in_names(call.visible)
 
     @property
     def owner(self) -> Owner:
@@ -109,7 +109,7 @@ class ToolConfig:
     def with_config(self, config: Mapping[str, JsonValue], *, is_rendered: bool = False) -> ToolConfig:
         """Another configuration of the same call."""
         call = replace(self.call, config=config, input={}, auth=None)
-        other = ToolConfig(_as_rendered(call) if is_rendered else call)
+        other = ToolConfig(as_rendered(call) if is_rendered else call)
         other.secrets = self.secrets  # what one part learns, all keep to themselves
         return other
 
@@ -122,7 +122,8 @@ class _RenderedCall(ToolCall):
         return value
 
 
-def _as_rendered(call: ToolCall) -> ToolCall:
+def as_rendered(call: ToolCall) -> ToolCall:
+    """The call, with a configuration that is taken as it is."""
     return _RenderedCall(**{field.name: getattr(call, field.name) for field in fields(call)})
 
 
