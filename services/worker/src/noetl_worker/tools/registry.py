@@ -61,4 +61,7 @@ def _without_keychain(outcome: Outcome, secrets: KnownSecrets) -> Outcome:
 def _facts(facts: Mapping[str, JsonValue] | None, secrets: KnownSecrets) -> Mapping[str, JsonValue] | None:
     if facts is None:
         return None
-    return {name: secrets.hide_in_data(fact, whole=True) for name, fact in facts.items()}
+    return {
+        name: secrets.hide(fact) if isinstance(fact, str) else secrets.hide_in_data(fact, whole=True)
+        for name, fact in facts.items()
+    }
