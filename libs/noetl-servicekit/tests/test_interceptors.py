@@ -57,9 +57,10 @@ class Desk:
         await context.write(request)
 
     async def collect(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        received = [request async for request in requests]
         self.act()
         self.seen.append(current_caller().name)
-        return b"".join([request async for request in requests])
+        return b"".join(received)
 
     async def talk(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         async for request in requests:
@@ -166,16 +167,22 @@ async def call_every_kind(channel: grpc.aio.Channel) -> AsyncIterator[tuple[str,
         assert await ask(channel)(b"x") == b"x"
 
     async def generating() -> None:
-        assert [answer async for answer in list_(channel)(b"x", timeout=5)] == [b"x", b"x"]
+        assert [answer async for answer in list_(channel)(b"x", timeout=30)] == [b"x", b"x"]
 
     async def writing() -> None:
-        assert [answer async for answer in list_(channel, "Write")(b"x", timeout=5)] == [b"x", b"x"]
+        assert [answer async for answer in list_(channel, "Write")(b"x", timeout=30)] == [b"x", b"x"]
 
     async def collecting() -> None:
-        assert await collect(channel)(requests(), timeout=5) == b"ab"
+        assert await collect(channel)(requests(), timeout=30) == b"ab"
 
     async def talking() -> None:
-        assert [answer async for answer in talk(channel)(requests(), timeout=5)] == [b"a", b"b"]
+        # One at a time: a client that still sends when the status arrives may report its own failed write instead.
+        call = talk(channel)(timeout=30)
+        for request in (b"a", b"b"):
+            await call.write(request)
+            assert await call.read() == request
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
 
     for name, call in {
         "Ask": unary,
@@ -193,7 +200,7 @@ async def call_every_kind(channel: grpc.aio.Channel) -> AsyncIterator[tuple[str,
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
 
@@ -298,10 +305,11 @@ async def test_every_call_is_counted_by_its_code(channel: grpc.aio.Channel, desk
     with pytest.raises(grpc.aio.AioRpcError):
         await ask(channel)(b"x", metadata=(("authorization", "Bearer other"),))
 
+    # The last thing that is counted, after the answer was sent.
+    await until(lambda: metrics.value("noetl_grpc_server_handling_seconds_count", method=method) == 3)
     assert metrics.value("noetl_grpc_server_started_total", method=method) == 3
     for code in ("OK", "FAILED_PRECONDITION", "UNAUTHENTICATED"):
         assert metrics.value("noetl_grpc_server_handled_total", method=method, code=code) == 1
-    assert metrics.value("noetl_grpc_server_handling_seconds_count", method=method) == 3
     assert metrics.value("noetl_grpc_server_in_flight_calls", method=method) == 0
 
 
@@ -348,6 +356,7 @@ async def test_a_call_continues_the_trace_of_its_caller(
     desk.act = act
     await ask(channel)(b"x")
 
+    await until(lambda: len(spans.get_finished_spans()) == 2)  # the server's ends after the answer is sent
     work, server = spans.get_finished_spans()
     assert server.name == f"{SERVICE}/Ask"
     assert server.kind is SpanKind.SERVER
@@ -375,6 +384,7 @@ async def test_a_refusal_is_no_fault_of_the_server_in_its_trace_but_a_stranger_i
         with pytest.raises(grpc.aio.AioRpcError):
             await ask(channel)(b"x")
 
+    await until(lambda: len(spans.get_finished_spans()) == 2)
     refused, failed = spans.get_finished_spans()
     assert refused.attributes is not None
     assert refused.attributes["rpc.grpc.status_code"] == grpc.StatusCode.FAILED_PRECONDITION.value[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
@@ -86,6 +87,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     return
                 async with aclosing(responses):
                     async for response in responses:
-                        await context.write(response)
+                        await _write(context, response)
 
         return behaviour
+
+
+async def _write(context: Context, response: Any) -> None:
+    try:
+        await context.write(response)
+    except grpc.aio.BaseError as exc:
+        # The caller has hung up: the write that tells us so may be quicker than the cancellation of this task.
+        raise asyncio.CancelledError from exc
