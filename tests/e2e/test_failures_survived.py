@@ -81,7 +81,7 @@ def test_cancel_ends_the_users_code_within_seconds(stack: LocalStack, gate: Gate
     cancelled = stack.noetl("cancel", execution_id, "--reason", "seen enough")
 
     assert cancelled.code == 0
-    eventually(lambda: not child.is_alive(), seconds=5.0)
+    eventually(lambda: not child.is_alive(), seconds=30.0)
     assert stack.noetl("status", execution_id, "-o", "json").code == 4
     assert stack.noetl("events", execution_id, "--follow").code == 4
     types = event_types(stack, execution_id)
@@ -98,7 +98,7 @@ def test_a_step_whose_worker_is_killed_is_run_again_by_another(stack: LocalStack
 
     ended = stack.noetl("events", execution_id, "--follow", "-o", "json")
     assert ended.code == 0, ended
-    eventually(lambda: not child.is_alive(), seconds=5.0)
+    eventually(lambda: not child.is_alive(), seconds=30.0)
     assert stack.pid("worker") != killed
     issued = [
         event for event in ended.lines if event["event_type"] == "command.issued" and event["node_name"] == "wait"

@@ -224,7 +224,7 @@ async def test_nobody_gets_in_without_a_token_that_somebody_has(channel: grpc.ai
         with pytest.raises(NotAuthenticated), raising_noetl_errors():
             await ask(channel)(b"x", metadata=metadata)
         with pytest.raises(NotAuthenticated), raising_noetl_errors():
-            [answer async for answer in list_(channel)(b"x", timeout=5, metadata=metadata)]
+            [answer async for answer in list_(channel)(b"x", timeout=60, metadata=metadata)]
 
     assert desk.seen == []
 

@@ -99,7 +99,7 @@ async def test_a_loop_that_fails_takes_the_process_down(group: ServiceGroup) -> 
         raise Corrupt("bytes differ")
 
     group.loop("drain", body)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await group.stopping.wait()
 
     assert isinstance(group.failure, Corrupt)

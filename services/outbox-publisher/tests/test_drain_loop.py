@@ -62,7 +62,7 @@ async def world() -> AsyncIterator[World]:
     await until(lambda: world.beats > 0)
     yield world
     world.stopping.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
 
 
 async def test_a_commit_is_published_without_waiting_for_a_poll(world: World) -> None:
@@ -130,7 +130,7 @@ async def test_once_ends_when_the_outbox_is_empty() -> None:
     world = World()
     world.write(1, 2, 3)
 
-    await world.loop.until_empty(world.outbox, timeout_seconds=10)
+    await world.loop.until_empty(world.outbox, timeout_seconds=60)
 
     assert world.published == ["1", "2", "3"]
 
@@ -146,7 +146,7 @@ async def test_once_waits_for_rows_that_another_publisher_drains() -> None:
 
     await world.outbox.delete([1])
 
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, 60)
     assert world.published == []
 
 

@@ -160,8 +160,8 @@ async def test_whoever_waits_for_a_turn_under_way_is_answered_when_the_planner_s
     await planning.actors.stop()
 
     with pytest.raises(NotOwner):
-        await asyncio.wait_for(waiting, 5)
-    (outcome,) = await asyncio.wait_for(claiming, 5)
+        await asyncio.wait_for(waiting, 60)
+    (outcome,) = await asyncio.wait_for(claiming, 60)
     assert outcome.command is None
 
 

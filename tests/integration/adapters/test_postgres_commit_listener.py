@@ -17,7 +17,7 @@ class Heard:
         self.notices: asyncio.Queue[str] = asyncio.Queue()
 
     async def next(self) -> str:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await self.notices.get()
 
 

@@ -157,7 +157,7 @@ class TestPostgresCommitSignal(CommitSignalCompliance):
 
         await self.admin.execute("SELECT pg_notify('noetl_commit', '*')")
 
-        assert await signal.wait({1}, timeout_seconds=20)
+        assert await signal.wait({1}, timeout_seconds=60)
 
     async def test_a_listener_that_was_cut_off_comes_back_and_says_that_anything_may_have_happened(
         self, signal: PostgresCommitSignal
@@ -169,9 +169,9 @@ class TestPostgresCommitSignal(CommitSignalCompliance):
             "WHERE application_name = 'test-listener' AND datname = current_database()"
         )
 
-        assert await signal.wait({1}, timeout_seconds=20)
+        assert await signal.wait({1}, timeout_seconds=60)
         await self.commit(signal, 1)
-        assert await signal.wait({1}, timeout_seconds=20)
+        assert await signal.wait({1}, timeout_seconds=60)
 
 
 async def listen_for_ever(dsn: str, signal: PostgresCommitSignal) -> None:

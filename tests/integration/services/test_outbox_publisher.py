@@ -385,7 +385,7 @@ async def test_health_and_metrics_are_served(scene: Scene) -> None:
 
         metrics = get(publisher, "/metrics")
         async with grpc.aio.insecure_channel(f"127.0.0.1:{publisher.port('grpc')}") as channel:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     assert "noetl_outbox_held_shards 64.0" in metrics

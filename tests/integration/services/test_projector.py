@@ -120,7 +120,7 @@ class Scene:
             self.log = EventLogClient(channel)
             self.publisher = NatsPublisher(bus)
             self._bus = bus
-            await bus.wait_connected(timeout_seconds=10)
+            await bus.wait_connected(timeout_seconds=60)
             try:
                 yield self
             finally:

@@ -75,7 +75,7 @@ async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path
         async def run(case: Case) -> Came | BaseException:
             async with gate:
                 try:
-                    return await asyncio.wait_for(runner(case), 60)
+                    return await asyncio.wait_for(runner(case), 180)
                 except Exception as exc:
                     return exc
 

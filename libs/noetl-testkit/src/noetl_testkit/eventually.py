@@ -8,7 +8,7 @@ _POLL_SECONDS = 0.02
 _T = TypeVar("_T")
 
 
-def eventually(condition: Callable[[], _T], *, seconds: float = 15.0) -> _T:
+def eventually(condition: Callable[[], _T], *, seconds: float = 60.0) -> _T:
     """The first truthy answer; an AssertionError that shows the last answer when time is over."""
     deadline = time.monotonic() + seconds
     while True:

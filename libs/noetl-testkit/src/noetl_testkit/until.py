@@ -8,7 +8,7 @@ from collections.abc import Callable
 _POLL_SECONDS = 0.01
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 15.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Return when the answer, awaited if it can be, is truthy; an AssertionError shows the last one."""
     deadline = time.monotonic() + seconds
     while True:

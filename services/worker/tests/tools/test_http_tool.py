@@ -487,7 +487,7 @@ async def test_a_slow_server_is_a_timeout_and_is_hung_up_on(
     outcome = await tool.run(call({"url": f"{server.url}/slow", **config}))
 
     assert failure(outcome) == (ErrorKind.TIMEOUT, "TIMEOUT", True)
-    await asyncio.wait_for(server.hung_up.wait(), 10)
+    await asyncio.wait_for(server.hung_up.wait(), 60)
 
 
 async def test_the_steps_own_timeout_counts_too(server: Server, tool: HttpTool) -> None:
@@ -498,12 +498,12 @@ async def test_the_steps_own_timeout_counts_too(server: Server, tool: HttpTool) 
 
 async def test_cancelling_a_call_hangs_up(server: Server, tool: HttpTool) -> None:
     running = asyncio.create_task(tool.run(call({"url": f"{server.url}/slow"})))
-    await asyncio.wait_for(server.began.wait(), 10)
+    await asyncio.wait_for(server.began.wait(), 60)
     running.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await running
-    await asyncio.wait_for(server.hung_up.wait(), 10)
+    await asyncio.wait_for(server.hung_up.wait(), 60)
 
 
 @pytest.mark.parametrize("path", ["big", "gzip"])
