@@ -44,10 +44,16 @@ def test_the_language_means_what_it_says(case: Case, outcomes: Mapping[str, Came
         "entered": [e.envelope.node_name for e in came.events if e.envelope.event_type == "step.enter"],
         "skipped": [e.envelope.node_name for e in came.events if e.envelope.event_type == "step.skipped"],
         "variables": dict(execution.variables),
+        "stored_variables": sorted(execution.variable_refs),
+        "evaluated": [
+            e.envelope.node_name
+            for e in came.events
+            if e.envelope.event_type == "command.issued" and "evaluation" in e.envelope.meta
+        ],
     }
-    for key in ("entered", "skipped", "variables"):
+    for key, value in named.items():
         if key in expect:
-            assert named[key] == expect.pop(key)
+            assert value == expect.pop(key)
     for step, result in expect.pop("results", {}).items():
         assert came.results.get(step) == result, step
     assert not expect, f"nothing checks {sorted(expect)}"

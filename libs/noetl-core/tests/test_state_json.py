@@ -54,6 +54,8 @@ FULL = State(
             aggregate_version=5,
             stream_version=6,
             ended_at=LATER,
+            evaluation={"place": "leave", "step": "s"},
+            answer={"status": "ok", "context": {"evaluation": {"arcs/0/when": {"is": True}}}},
         )
     },
     stream_version=7,

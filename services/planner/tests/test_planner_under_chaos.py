@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +17,14 @@ from noetl_core.catalog import to_draft
 from noetl_core.commands.state import CommandStatus
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.executions.evaluate import evaluate
+from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import ExecutionCancelled, PlaybookInitialized
+from noetl_core.executions.names import LOADED
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.fold import State, empty, fold_all
+from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.recorded import record
@@ -45,11 +51,19 @@ workflow:
   tool: {kind: noop}
   next: {spec: {mode: inclusive}, arcs: [{step: b}, {step: c}, {step: never, when: "{{ false }}"}]}
 - {step: b, tool: {kind: noop}, next: {arcs: [{step: b, when: "{{ output.data.visit < 3 }}"}, {step: d}]}}
-- {step: c, tool: {kind: noop}, next: {arcs: [{step: d}]}}
+- step: c
+  tool: {kind: noop}
+  spec: {policy: {admit: {rules: [{when: "{{ a.rows | length != 3 }}", then: {allow: false}}]}}}
+  next: {arcs: [{step: d}]}
 - {step: never, tool: {kind: noop}}
-- {step: d, tool: {kind: noop}, next: {arcs: [{step: e}]}}
+- step: d
+  tool: {kind: noop}
+  set: {ctx.total: "{{ b.rows | sum }}"}
+  next: {arcs: [{step: never, when: "{{ total != 6 }}"}, {step: e, when: "{{ output.data.rows | length == 3 }}"}]}
 - {step: e, tool: {kind: noop}}
 """
+DATA = {"rows": [1, 2, 3]}
+"""What every step returns, and no event tells: conditions that read it are evaluated by workers."""
 UNDISTURBED = Counter({"a": 1, "b": 3, "c": 1, "d": 1, "e": 1})
 
 
@@ -184,7 +198,9 @@ class World:
         self.ran[(command.step, command.activation, command.attempt)] += 1
         if self.chance.random() < 0.1:
             return None  # The worker was killed.
-        context = {"select": {"/visit": command.activation}}
+        context: dict[str, Any] = {"select": {"/visit": command.activation}, "unselected": ["/rows"]}
+        if command.evaluation is not None:
+            context = {"evaluation": self.evaluate(command, command.evaluation)}
         result = {"status": "ok", "reference": None, "parent_ref": None, "context": context}
         following: GrantedCommand | None = None
         for _ in range(self.chance.choice((1, 2, 3))):
@@ -196,6 +212,15 @@ class World:
             except NoetlError:
                 continue
         return following
+
+    def evaluate(self, command: GrantedCommand, evaluation: Mapping[str, Any]) -> Mapping[str, Any]:
+        steps = {
+            name: Step(status=StepStatus.DONE, result={**result, LOADED: DATA})
+            for name, result in command.results.items()
+        }
+        execution = Execution(execution_id=self.execution_id, steps=steps, variables=command.variables.values)
+        playbook, _ = parse_playbook(PLAYBOOK)
+        return evaluate(Evaluation.from_json(evaluation), execution, Plan(playbook=playbook)).told({})
 
     async def reap(self) -> None:
         """Every claim that is open is taken to be silent now and then, rightly or wrongly."""
@@ -266,6 +291,7 @@ async def test_the_history_is_whole_and_every_activation_happens_once_whatever_g
     )
     assert set(exits.values()) == {1}
     assert kinds["step.skipped"] == 1
+    assert world.state().execution.variables == {"total": 6}
     ends = Counter(
         e.envelope().command_id
         for e in events
@@ -321,8 +347,9 @@ async def test_without_trouble_a_chain_of_steps_costs_one_append_per_step_and_no
     assert command is not None
     assert command.step == "a"
 
+    context = {"unselected": ["/rows"]}
     completion = await planner.complete(
-        worker, key, {"status": "ok", "reference": None, "parent_ref": None, "context": {}}, wants_next=True
+        worker, key, {"status": "ok", "reference": None, "parent_ref": None, "context": context}, wants_next=True
     )
 
     assert completion.next is not None

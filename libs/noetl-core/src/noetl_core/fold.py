@@ -53,7 +53,7 @@ def fold(state: State, recorded: Recorded) -> State:
     elif isinstance(content, CommandEvent):
         command = evolve_command(commands.get(content.command_id), content, recorded)
         commands = {**commands, content.command_id: command}
-        if isinstance(content, CallDone | CallFailed):
+        if isinstance(content, CallDone | CallFailed) and command.evaluation is None:
             execution = _with_result(execution, content)
     else:
         unknown += 1
@@ -82,13 +82,14 @@ def prune(state: State) -> State:
 
     The last closed attempt of each step stays: a worker may repeat a completion whose answer it never saw.
     """
-    latest: dict[str, Command] = {}
+    latest: dict[tuple[str, bool], Command] = {}
     kept: dict[str, Command] = {}
     for command_id, command in state.commands.items():
+        node = (command.step, command.evaluation is None)  # a step may be called as an internal command is
         if command.is_open:
             kept[command_id] = command
-        elif (other := latest.get(command.step)) is None or other.stream_version < command.stream_version:
-            latest[command.step] = command
+        elif (other := latest.get(node)) is None or other.stream_version < command.stream_version:
+            latest[node] = command
     kept.update({command.command_id: command for command in latest.values()})
     return state if len(kept) == len(state.commands) else replace(state, commands=kept)
 

@@ -102,6 +102,8 @@ def _command_object(command: Command) -> JsonObject:
             "aggregate_version": command.aggregate_version,
             "stream_version": command.stream_version,
             "ended_at": _time_text(command.ended_at),
+            "evaluation": command.evaluation,
+            "answer": command.answer,
         }
     )
 
@@ -111,7 +113,7 @@ def _present(fields: dict[str, Any]) -> JsonObject:
     return {key: value for key, value in fields.items() if value or (key in _EMPTY_IS_A_FACT and value is not None)}
 
 
-_EMPTY_IS_A_FACT = frozenset({"failure", "error", "result"})
+_EMPTY_IS_A_FACT = frozenset({"failure", "error", "result", "evaluation", "answer"})
 
 
 def _state(fields: _Fields) -> State:
@@ -177,6 +179,8 @@ def _command(command_id: str, fields: _Fields) -> Command:
         aggregate_version=fields.get("aggregate_version", 0),
         stream_version=fields.get("stream_version", 0),
         ended_at=_time(fields.get("ended_at")),
+        evaluation=fields.get("evaluation"),
+        answer=fields.get("answer"),
     )
 
 

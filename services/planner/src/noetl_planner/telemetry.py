@@ -9,6 +9,10 @@ class PlannerMetrics:
     def __init__(self, metrics: MetricSet) -> None:
         self.turns = metrics.counter("noetl_planner_turns_total", "Turns that ended in an append.")
         self.events_appended = metrics.counter("noetl_planner_events_appended_total", "Events appended by turns.")
+        self.evaluations_issued = metrics.counter(
+            "noetl_planner_evaluations_issued_total",
+            "Internal commands issued because control expressions need more than events tell.",
+        )
         self.events_read = metrics.counter(
             "noetl_planner_events_read_total", "Events read from the log because the bus had not delivered them."
         )

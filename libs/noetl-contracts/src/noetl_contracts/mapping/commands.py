@@ -80,6 +80,7 @@ def command_message(command: GrantedCommand) -> pb.Command:
         idempotency_key=command.idempotency_key,
         issued_at=timestamp(command.issued_at),
         variables=variables_message(command.variables),
+        evaluation_json=b"" if command.evaluation is None else encode(dict(command.evaluation)),
     )
 
 
@@ -101,6 +102,7 @@ def command(message: pb.Command) -> GrantedCommand:
         idempotency_key=message.idempotency_key,
         issued_at=moment(message.issued_at),
         variables=variables(message.variables),
+        evaluation=json_object(message.evaluation_json, "evaluation_json") or None,
     )
 
 

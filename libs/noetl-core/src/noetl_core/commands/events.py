@@ -12,7 +12,10 @@ from noetl_core.catalog import event_type
 @event_type("command.issued", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandIssued:
-    """A worker may claim this attempt."""
+    """A worker may claim this attempt.
+
+    `evaluation` is there for an internal command: what a worker evaluates for the planner, and for which step.
+    """
 
     command_id: str
     step: str
@@ -20,6 +23,7 @@ class CommandIssued:
     attempt: int
     pool: str = "default"
     cause_step: str = ""
+    evaluation: Mapping[str, Any] | None = None
 
 
 @event_type("command.claimed", aggregate_type="command")

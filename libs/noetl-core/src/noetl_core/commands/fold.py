@@ -39,6 +39,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             trace=recorded.envelope.trace,
             aggregate_version=recorded.aggregate_version,
             stream_version=recorded.stream_version,
+            evaluation=event.evaluation,
         )
     if command is None:  # A fact about a command whose issue was pruned away: only its identity is left.
         command = Command(
@@ -69,7 +70,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
         case CommandHeartbeat():
             return replace(command, lease_until=at + timedelta(seconds=event.lease_seconds))
         case CallDone() | CallFailed():
-            return command
+            return command if command.evaluation is None else replace(command, answer=event.result)
         case CommandCompleted():
             return replace(command, status=CommandStatus.COMPLETED, lease_until=None, ended_at=at)
         case CommandFailed():

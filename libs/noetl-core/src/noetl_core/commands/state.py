@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 
 class CommandStatus(StrEnum):
@@ -42,6 +44,10 @@ class Command:
     aggregate_version: int = 1
     stream_version: int = 0
     ended_at: datetime | None = None
+    evaluation: Mapping[str, Any] | None = None
+    """What an internal command evaluates for the planner; None for a step's own command."""
+    answer: Mapping[str, Any] | None = None
+    """The result of an internal command, kept here because it is no step's."""
 
     @property
     def is_open(self) -> bool:

@@ -1,50 +1,71 @@
-"""`set` of steps and arcs: what the planner assigns from event contexts, in the order in which it is written."""
+"""`set` of steps and arcs: what is assigned, in the order in which it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from noetl_core.canonical import JsonValue, encode
-from noetl_core.playbook.expressions import TemplateFailed, render
+from noetl_core.canonical import JsonValue
+from noetl_core.executions.evaluators import Evaluator, Stored
+from noetl_core.playbook.expressions import ValueWithheld, render
 from noetl_core.playbook.model import Assignment, SetScope
-
-MAX_VALUE_BYTES = 8 * 1024
-"""What an event carries; larger values are assigned by workers, which can store them."""
+from noetl_core.playbook.views import NotInView, whole_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
     """Values by name: of the execution, and of this activation only."""
 
-    variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    variables: Mapping[str, JsonValue | Stored] = field(default_factory=dict)
     step_scope: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What assignments see besides each other."""
+
+    names: Mapping[str, object]
+    current: Mapping[str, Any]
+    """The variables of the execution before any of them."""
+    now: str
+
+
 def assign(
-    assignments: Sequence[Assignment],
-    names: Mapping[str, object],
-    *,
-    current: Mapping[str, Any],
-    before: Assigned,
-    now: str,
+    assignments: Sequence[Assignment], seen: Surroundings, *, before: Assigned, evaluator: Evaluator, place: str
 ) -> Assigned:
     """What has been assigned after these; each sees what the ones before it did. Raises `TemplateFailed`."""
     variables, step_scope = dict(before.variables), dict(before.step_scope)
-    for assignment in assignments:
-        visible = {**names, **variables, **step_scope, "ctx": {**current, **variables}}
-        value = render(assignment.value, visible, now=now)
-        size = len(encode(value))
-        if size > MAX_VALUE_BYTES:
-            raise TemplateFailed(
-                f"a value of {size} bytes is too large to be set here, {MAX_VALUE_BYTES} are allowed",
-                expression=str(assignment.value),
-            )
-        target = variables if assignment.scope is SetScope.CTX else step_scope
-        name, *below = assignment.path
-        target[name] = put_at(target.get(name, current.get(name)), below, value)
+    for index, assignment in enumerate(assignments):
+        here, name = f"{place}/{index}", assignment.path[0]
+        if assignment.scope is SetScope.CTX:
+            compute = partial(_whole_value, assignment, seen, variables, step_scope, target=variables)
+            variables[name] = evaluator.value(here, compute)
+        else:
+            compute = partial(_whole_value, assignment, seen, variables, step_scope, target=step_scope)
+            step_scope[name] = evaluator.between(here, compute)
     return Assigned(variables=variables, step_scope=step_scope)
+
+
+def _whole_value(
+    assignment: Assignment,
+    seen: Surroundings,
+    variables: Mapping[str, Any],
+    step_scope: Mapping[str, Any],
+    *,
+    target: Mapping[str, Any],
+) -> JsonValue:
+    """The new value of the whole variable, of which the assignment may change one place only."""
+    visible = {**seen.names, **variables, **step_scope, "ctx": {**seen.current, **variables}}
+    value = render(assignment.value, visible, now=seen.now)
+    name, *below = assignment.path
+    if not below:
+        return value
+    try:
+        return put_at(whole_of(target.get(name, seen.current.get(name))), below, value)
+    except NotInView as exc:
+        raise ValueWithheld(str(exc), expression=str(assignment.value)) from None
 
 
 def put_at(whole: Any, path: Sequence[str], value: JsonValue) -> JsonValue:

@@ -60,9 +60,13 @@ class StepExited:
 @event_type("step.skipped")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped:
-    """The step can no longer be reached in this execution."""
+    """The step can no longer be reached in this execution, or was not admitted.
+
+    `consumes` names the causes of the arrivals that a denial answers; without it all that wait are answered.
+    """
 
     step: str
+    consumes: tuple[str, ...] | None = None
 
 
 @event_type("ctx.updated")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
@@ -67,14 +68,14 @@ def _enter(execution: Execution, event: StepEntered) -> Execution:
         cause_step=event.cause_step,
         result=before.result if before else None,
     )
-    consumed = replace(execution, arrivals=_without(execution.arrivals, event))
+    consumed = replace(execution, arrivals=_without(execution.arrivals, event.step, event.consumes))
     return _with_step(consumed, event.step, step)
 
 
-def _without(arrivals: tuple[Arrival, ...], event: StepEntered) -> tuple[Arrival, ...]:
+def _without(arrivals: tuple[Arrival, ...], step: str, causes: Iterable[str]) -> tuple[Arrival, ...]:
     left = list(arrivals)
-    for cause in event.consumes:
-        answered = Arrival(step=event.step, cause_step=cause)
+    for cause in causes:
+        answered = Arrival(step=step, cause_step=cause)
         if answered in left:
             left.remove(answered)
     return tuple(left)
@@ -94,7 +95,10 @@ def _exit(execution: Execution, event: StepExited) -> Execution:
 def _skip(execution: Execution, event: StepSkipped) -> Execution:
     """A step that was denied keeps what it had; the arrivals that asked for it are answered."""
     before = execution.steps.get(event.step, Step(status=StepStatus.SKIPPED))
-    waiting = tuple(arrival for arrival in execution.arrivals if arrival.step != event.step)
+    if event.consumes is None:
+        waiting = tuple(arrival for arrival in execution.arrivals if arrival.step != event.step)
+    else:
+        waiting = _without(execution.arrivals, event.step, event.consumes)
     return _with_step(replace(execution, arrivals=waiting), event.step, replace(before, status=StepStatus.SKIPPED))
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from noetl_core.executions.assignments import Assigned, assign
+from noetl_core.executions.assignments import Assigned, Surroundings, assign
+from noetl_core.executions.evaluators import HANDLING, LOCALLY, EvaluationFailed, Evaluator, Stored
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.names import arc_names, current_variables, outcome_names
 from noetl_core.executions.plan import Plan
@@ -20,11 +22,19 @@ FINAL_CAUSE = "*"
 
 
 def leave(
-    execution: Execution, plan: Plan, *, step: str, activation: int, result: Mapping[str, Any], now: str
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    activation: int,
+    result: Mapping[str, Any],
+    now: str,
+    evaluator: Evaluator = LOCALLY,
 ) -> tuple[CtxUpdated | None, StepExited]:
     """What is set and which arcs fire after an activation.
 
-    A control expression that fails is a failure of this step, never false.
+    A control expression that fails is a failure of this step, never false. Raises `NeedsEvaluation` when events do
+    not tell enough: then nothing is decided yet, and a worker walks through the same expressions with all data.
     """
     following = plan.playbook.steps[step].next
     if execution.steps[step].cause_step == FINAL_CAUSE:
@@ -34,23 +44,34 @@ def leave(
     if call_error is not None:
         error = {"step": step, **call_error}
     else:
-        scope = _Scope(execution, plan, step, result, now)
+        scope = _Scope(execution, plan, step, result, now, evaluator)
         try:
-            assigned = scope.assign(plan.playbook.steps[step].set, assigned)
-            fired = scope.fire(following.arcs, following.mode, assigned)
-            assigned = scope.assign([one for arc in fired for one in arc.set], assigned)
+            assigned = scope.assign("set", plan.playbook.steps[step].set, assigned)
+            fired = scope.fire(following, assigned)
+            assigned = scope.assign_fired(fired, assigned)
         except TemplateFailed as exc:
-            error = {"step": step, "kind": "transform", "code": exc.code, "message": exc.message}
+            error = failure_of(step, exc)
         else:
             if fired or not following.arcs or not plan.playbook.no_next_is_error:
                 exited = StepExited(step=step, activation=activation, status="ok", fired=_targets(fired))
                 return _update(step, assigned), exited
             error = {"step": step, "kind": "unknown", "code": "next.no_match", "message": "no arc matched"}
-    fired, assigned = _handle(_Scope(execution, plan, step, result, now, error), following, assigned)
+    fired, assigned = _handle(_Scope(execution, plan, step, result, now, evaluator, error), following, assigned)
     exited = StepExited(
         step=step, activation=activation, status="error", fired=_targets(fired), error=error, handled=bool(fired)
     )
     return _update(step, assigned), exited
+
+
+def failure_of(step: str, exc: TemplateFailed) -> dict[str, Any]:
+    """The error of a step whose control expressions have no value."""
+    kind = exc.kind if isinstance(exc, EvaluationFailed) else "transform"
+    return {"step": step, "kind": kind, "code": exc.code, "message": exc.message}
+
+
+def failed_entry(error: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of an activation that failed before anything ran."""
+    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
 
 
 def _targets(arcs: Sequence[Arc]) -> tuple[str, ...]:
@@ -58,16 +79,22 @@ def _targets(arcs: Sequence[Arc]) -> tuple[str, ...]:
 
 
 def _update(step: str, assigned: Assigned) -> CtxUpdated | None:
-    return CtxUpdated(step=step, values=dict(assigned.variables)) if assigned.variables else None
+    if not assigned.variables:
+        return None
+    refs = {name: value.ref.to_json() for name, value in assigned.variables.items() if isinstance(value, Stored)}
+    values = {name: value for name, value in assigned.variables.items() if name not in refs}
+    return CtxUpdated(step=step, values=values, refs=refs or None)
 
 
 def _handle(scope: _Scope, following: Next, assigned: Assigned) -> tuple[Sequence[Arc], Assigned]:
     """§8.2: only arcs that speak of errors are tried; one that cannot be evaluated handles nothing."""
-    shadowed = {*scope.plan.playbook.steps, *scope.plan.workload, *scope.execution.variables}
-    arcs = [arc for arc in following.arcs if is_error_arc(arc, shadowed=shadowed)]
+    execution = scope.execution
+    variables = {*scope.plan.workload, *execution.variables, *execution.variable_refs}
+    shadowed = {*scope.plan.playbook.steps, *variables}
+    handlers = replace(following, arcs=tuple(arc for arc in following.arcs if is_error_arc(arc, shadowed=shadowed)))
     try:
-        fired = scope.fire(arcs, following.mode, assigned)
-        return fired, scope.assign([one for arc in fired for one in arc.set], assigned)
+        fired = scope.fire(handlers, assigned)
+        return fired, scope.assign_fired(fired, assigned)
     except TemplateFailed:
         return (), assigned
 
@@ -81,7 +108,12 @@ class _Scope:
     step: str
     result: Mapping[str, Any]
     now: str
+    evaluator: Evaluator
     error: Mapping[str, Any] | None = None
+
+    @property
+    def _places(self) -> str:
+        return f"{HANDLING}arcs" if self.error is not None else "arcs"
 
     def names(self, assigned: Assigned) -> dict[str, object]:
         names = arc_names(self.execution, self.plan, step=self.step, result=self.result, assigned=assigned)
@@ -90,18 +122,24 @@ class _Scope:
             names.update(outcome_names(self.plan, step=self.step, result=self.result, error=self.error))
         return names
 
-    def assign(self, assignments: Sequence[Assignment], before: Assigned) -> Assigned:
+    def assign(self, place: str, assignments: Sequence[Assignment], before: Assigned) -> Assigned:
         if not assignments:
             return before
         current = current_variables(self.execution, self.plan)
-        return assign(assignments, self.names(before), current=current, before=before, now=self.now)
+        seen = Surroundings(names=self.names(before), current=current, now=self.now)
+        return assign(assignments, seen, before=before, evaluator=self.evaluator, place=place)
 
-    def fire(self, arcs: Sequence[Arc], mode: ArcMode, assigned: Assigned) -> Sequence[Arc]:
+    def fire(self, following: Next, assigned: Assigned) -> Sequence[Arc]:
         names = self.names(assigned)
         fired: list[Arc] = []
-        for arc in arcs:
-            if evaluate_condition(arc.when, names, now=self.now):
+        for index, arc in enumerate(following.arcs):
+            condition = partial(evaluate_condition, arc.when, names, now=self.now)
+            if self.evaluator.condition(f"{self._places}/{index}/when", condition):
                 fired.append(arc)
-                if mode is ArcMode.EXCLUSIVE:
+                if following.mode is ArcMode.EXCLUSIVE:
                     break
         return fired
+
+    def assign_fired(self, fired: Sequence[Arc], assigned: Assigned) -> Assigned:
+        assignments = [one for arc in fired for one in arc.set]
+        return self.assign(f"{self._places}/set", assignments, assigned)

@@ -11,6 +11,9 @@ from noetl_core.executions.state import Execution
 from noetl_core.playbook.selection import control_paths, result_view
 from noetl_core.playbook.views import DataView, OutputView, StepView, WithheldView
 
+LOADED = "loaded"
+"""Where a worker puts what a result refers to; no event has it."""
+
 
 def arc_names(
     execution: Execution, plan: Plan, *, step: str, result: Mapping[str, Any], assigned: Assigned
@@ -66,7 +69,12 @@ def outcome_names(
 
 
 def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
-    """A step's result as far as its event tells it; reading more than that fails instead of answering wrongly."""
+    """A step's result as far as its event tells it; reading more than that fails instead of answering wrongly.
+
+    On a worker that evaluates control expressions the result itself is there, or will be when it is read.
+    """
+    if LOADED in result:
+        return result[LOADED]
     context = result.get("context") or {}
     return result_view(context.get("select") or {}, context.get("unselected") or (), control_paths(plan.playbook, step))
 

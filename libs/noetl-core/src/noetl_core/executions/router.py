@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from noetl_core.commands.events import CommandIssued
 from noetl_core.events import Event
+from noetl_core.executions.admission import admits
+from noetl_core.executions.evaluation import Evaluation, Place
+from noetl_core.executions.evaluators import LOCALLY, Evaluator, NeedsEvaluation
 from noetl_core.executions.events import (
     CtxUpdated,
     PlaybookCompleted,
@@ -17,12 +21,11 @@ from noetl_core.executions.events import (
     WorkflowCompleted,
     WorkflowFailed,
 )
-from noetl_core.executions.leaving import FINAL_CAUSE, leave
-from noetl_core.executions.names import entry_names
+from noetl_core.executions.leaving import FINAL_CAUSE, failed_entry, failure_of, leave
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.ids import command_id
-from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
+from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.graph import Graph
 
 MAX_ACTIVATIONS = 100_000
@@ -46,10 +49,12 @@ def issue(
 class Router:
     """Collects the facts of one decision while keeping track of what they change for routing."""
 
-    def __init__(self, execution: Execution, plan: Plan, *, now: str) -> None:
+    def __init__(self, execution: Execution, plan: Plan, *, now: str, cause: int, held: Collection[str] = ()) -> None:
         self._execution = execution
         self._plan = plan
         self._now = now
+        self._cause = cause
+        self._held = set(held)
         self._graph = plan.graph
         self._facts: list[Event] = []
         self._active = {name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE}
@@ -71,6 +76,8 @@ class Router:
         self._facts.append(fact)
         variables = {**self._execution.variables, **fact.values}
         refs = {name: ref for name, ref in self._execution.variable_refs.items() if name not in fact.values}
+        refs.update(fact.refs or {})
+        variables = {name: value for name, value in variables.items() if name not in refs}
         self._execution = replace(self._execution, variables=variables, variable_refs=refs)
 
     def arrive(self, arrival: Arrival) -> None:
@@ -92,7 +99,7 @@ class Router:
                 self.end()
                 return
         self._skip_unreachable()
-        if self._active or self._arrivals:
+        if self._active or self._arrivals or self._held:
             return
         final = self._plan.playbook.final_step
         if final is not None and not self._has_run_finally(final):
@@ -116,7 +123,7 @@ class Router:
         return any(self._enter_if_ready(name) for name in dict.fromkeys(arrival.step for arrival in self._arrivals))
 
     def _enter_if_ready(self, name: str) -> bool:
-        if name in self._active:
+        if name in self._active or name in self._held:
             return False  # §8.4: activations of one step run one at a time
         waiting = [arrival for arrival in self._arrivals if arrival.step == name]
         back = [arrival for arrival in waiting if self._is_back_edge(arrival)]
@@ -130,34 +137,76 @@ class Router:
         return True
 
     def _admit(self, name: str, answered: Sequence[Arrival]) -> None:
-        """§2: the first admission rule that matches decides before the start; none allows."""
-        step, cause = self._plan.playbook.steps[name], answered[-1].cause_step
-        names = entry_names(self._execution, self._plan, cause_step=cause) if step.admit else {}
+        if self._plan.playbook.steps[name].admit:
+            self._judge(name, answered, LOCALLY)
+        else:
+            self._enter(name, answered)
+
+    def resume_admission(self, evaluation: Evaluation, evaluator: Evaluator) -> None:
+        """A worker has evaluated the admission rules of a step that was held for it."""
+        answered = [Arrival(step=evaluation.step, cause_step=cause) for cause in evaluation.consumes]
+        self._held.discard(evaluation.step)
+        if all(arrival in self._arrivals for arrival in answered):
+            self._judge(evaluation.step, answered, evaluator)
+
+    def _judge(self, name: str, answered: Sequence[Arrival], evaluator: Evaluator) -> None:
+        cause = answered[-1].cause_step
         try:
-            rule = next((rule for rule in step.admit if evaluate_condition(rule.when, names, now=self._now)), None)
+            admitted = admits(
+                self._execution, self._plan, step=name, cause_step=cause, now=self._now, evaluator=evaluator
+            )
+        except NeedsEvaluation:
+            self._held.add(name)  # its arrivals stay: it is neither entered nor out of reach
+            self._ask(Place.ADMIT, name, self._activations.get(name, 0) + 1, answered=answered)
         except TemplateFailed as exc:
             self._fail_entry(name, answered, exc)
-            return
-        if rule is None or rule.allow:
-            self._enter(name, answered)
         else:
-            self._deny(name, answered)
+            (self._enter if admitted else self._deny)(name, answered)
+
+    def ask_to_leave(self, name: str, activation: int, *, cause_step: str) -> None:
+        """The step stays active until a worker has evaluated what leads on from it."""
+        self._ask(Place.LEAVE, name, activation, answered=[Arrival(step=name, cause_step=cause_step)])
+
+    def _ask(
+        self,
+        place: Place,
+        name: str,
+        activation: int,
+        *,
+        answered: Sequence[Arrival],
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        evaluation = Evaluation(
+            place=place,
+            step=name,
+            activation=activation,
+            cause=self._cause,
+            now=self._now,
+            consumes=tuple(arrival.cause_step for arrival in answered) if place is Place.ADMIT else (),
+            error=error,
+        )
+        self._facts.append(
+            evaluation.issue(
+                execution_id=self._execution.execution_id,
+                pool=self._plan.pool,
+                cause_step=answered[-1].cause_step,
+            )
+        )
 
     def _deny(self, name: str, answered: Sequence[Arrival]) -> None:
         """A denied step is skipped; what only it led to follows."""
         self._answer(answered)
         self._activations.setdefault(name, 0)
-        self._facts.append(StepSkipped(step=name))
+        self._facts.append(StepSkipped(step=name, consumes=tuple(arrival.cause_step for arrival in answered)))
 
     def _fail_entry(self, name: str, answered: Sequence[Arrival], exc: TemplateFailed) -> None:
         self._answer(answered)
-        error = {"step": name, "kind": "transform", "code": exc.code, "message": exc.message}
+        error = failure_of(name, exc)
         activation = self._activations.get(name, 0) + 1
         self._activations[name] = activation
         cause = answered[-1].cause_step
         consumes = tuple(arrival.cause_step for arrival in answered)
         self._facts.append(StepEntered(step=name, activation=activation, cause_step=cause, consumes=consumes))
-        result = {"status": "error", "context": {"error": error}}
         entered = replace(
             self._execution,
             steps={
@@ -165,7 +214,13 @@ class Router:
                 name: Step(status=StepStatus.ACTIVE, activation=activation, cause_step=cause),
             },
         )
-        update, exited = leave(entered, self._plan, step=name, activation=activation, result=result, now=self._now)
+        result = failed_entry(error)
+        try:
+            update, exited = leave(entered, self._plan, step=name, activation=activation, result=result, now=self._now)
+        except NeedsEvaluation:
+            self._active.add(name)
+            self._ask(Place.LEAVE, name, activation, answered=answered, error=error)
+            return
         if update is not None:
             self.update(update)
         self.leave(exited)
@@ -210,7 +265,7 @@ class Router:
 
     def _skip_unreachable(self) -> None:
         """§8.3: steps that were never entered and that nothing alive leads to, by any arc."""
-        alive = self._active | {arrival.step for arrival in self._arrivals}
+        alive = self._active | self._held | {arrival.step for arrival in self._arrivals}
         reachable = _reachable(self._graph, alive)
         playbook = self._plan.playbook
         never_reachable = self._graph.unreachable

@@ -59,6 +59,8 @@ class GrantedCommand:
     """What was set since the start, over the workload."""
     cause_step: str = ""
     trace: str = ""
+    evaluation: Mapping[str, Any] | None = None
+    """Of an internal command: the control expressions to evaluate for the planner, instead of running a step."""
 
 
 UNANSWERED = "claim.unanswered"

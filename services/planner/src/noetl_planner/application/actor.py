@@ -356,6 +356,7 @@ class Actor:
         self._journal.accept(events)
         self._metrics.turns.inc()
         self._metrics.events_appended.inc(len(events))
+        self._metrics.evaluations_issued.inc(sum("evaluation" in draft.meta for draft in turn.drafts))
         logger.debug("planner.turn", execution_id=str(self.execution_id), events=len(events))
         return True
 

@@ -329,6 +329,7 @@ class TurnPlanner:
             ),
             cause_step=command.cause_step,
             trace=command.trace or execution.trace,
+            evaluation=command.evaluation,
         )
 
 

@@ -15,6 +15,7 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline import Pipeline, PipelineEnd
@@ -52,6 +53,7 @@ class RunCommand:
         self._persist = persist
         self._payloads = payloads
         self._store_output = StoreOutput(payloads)
+        self._evaluate_control = EvaluateControl(payloads)
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd:
         """The `result` of the event that closes the command, and the variables that it has set."""
@@ -64,6 +66,8 @@ class RunCommand:
         playbook = await self._playbooks.get(
             tenant_id=command.tenant_id, organization_id=command.organization_id, catalog_id=command.catalog_id
         )
+        if command.evaluation is not None:
+            return CommandEnd(result=await self._evaluate_control(command, playbook))
         end = await self._run(command, playbook)
         try:
             variables = await self._variables(place, end.variables)

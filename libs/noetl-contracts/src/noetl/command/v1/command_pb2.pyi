@@ -124,6 +124,7 @@ class Command(_message.Message):
     IDEMPOTENCY_KEY_FIELD_NUMBER: _builtins.int
     ISSUED_AT_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
+    EVALUATION_JSON_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
@@ -142,6 +143,10 @@ class Command(_message.Message):
     """Step whose result led here; empty for the entry."""
     idempotency_key: _builtins.str
     """Key for effects, the same in every attempt."""
+    evaluation_json: _builtins.bytes
+    """Of an internal command: which control expressions to evaluate instead of running a step, as a JSON object.
+    Empty for a step's own command.
+    """
     @_builtins.property
     def key(self) -> Global___CommandKey:
         """Which command."""
@@ -184,10 +189,11 @@ class Command(_message.Message):
         idempotency_key: _builtins.str = ...,
         issued_at: _timestamp_pb2.Timestamp | None = ...,
         variables: Global___Variables | None = ...,
+        evaluation_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,20 @@
+"""Whether a step may start."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from noetl_core.executions.evaluators import Evaluator
+from noetl_core.executions.names import entry_names
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution
+from noetl_core.playbook.expressions import evaluate_condition
+
+
+def admits(execution: Execution, plan: Plan, *, step: str, cause_step: str, now: str, evaluator: Evaluator) -> bool:
+    """§2: the first admission rule that matches decides before the start; none allows. Raises `TemplateFailed`."""
+    names = entry_names(execution, plan, cause_step=cause_step)
+    for index, rule in enumerate(plan.playbook.steps[step].admit):
+        if evaluator.condition(f"admit/{index}", partial(evaluate_condition, rule.when, names, now=now)):
+            return rule.allow
+    return True

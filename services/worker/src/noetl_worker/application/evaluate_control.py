@@ -1,0 +1,180 @@
+"""Evaluates control expressions for the planner, with the data that events do not carry; loads what they read only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.errors import InvalidInput, NotFound
+from noetl_core.executions.evaluate import evaluate
+from noetl_core.executions.evaluation import Evaluation
+from noetl_core.executions.evaluators import NeedsEvaluation, Recording
+from noetl_core.executions.names import LOADED
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution, Step, StepStatus
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.control import references_after, references_before
+from noetl_core.playbook.model import Playbook
+from noetl_core.playbook.model import Step as PlaybookStep
+from noetl_core.playbook.views import Key, NotInView, View
+from noetl_core.ports.commands import GrantedCommand
+from noetl_core.ports.payloads import PayloadStore
+
+from noetl_worker.application.credential_names import is_credential_name
+from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import MEDIA_TYPE
+
+MAX_VALUE_BYTES = 1024
+"""A value above this is told by reference."""
+MAX_ANSWERS_BYTES = 8 * 1024
+"""Together they take no more than this, if storing some of them helps."""
+MAX_EVENT_BYTES = 256 * 1024
+_REFERENCE_BYTES = 512
+"""What a reference takes in the answers, about; storing smaller values gains nothing."""
+
+
+class EvaluateControl:
+    """Pure in what it answers, so that any worker may do it again."""
+
+    def __init__(self, payloads: PayloadStore) -> None:
+        self._payloads = payloads
+
+    async def __call__(self, command: GrantedCommand, playbook: Playbook) -> JsonObject:
+        """The `result` of the event that closes an internal command; what an expression cannot do is an answer too."""
+        evaluation = Evaluation.from_json(command.evaluation or {})
+        try:
+            recording = await self._evaluate(command, evaluation, playbook)
+            answers = await self._told(command, recording, playbook.steps[evaluation.step])
+        except NotFound as exc:
+            return _failed(ErrorKind.STORAGE_ACCESS, exc.code, exc.message, retryable=True)
+        except InvalidInput as exc:
+            return _failed(ErrorKind.TRANSFORM, exc.code, exc.message, retryable=False)
+        return {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": answers}}
+
+    async def _evaluate(self, command: GrantedCommand, evaluation: Evaluation, playbook: Playbook) -> Recording:
+        workload = {} if command.workload is None else await self._load(command.workload)
+        plan = Plan(playbook=playbook, workload=workload if isinstance(workload, dict) else {})
+        data = _Data()
+        while True:
+            execution = data.execution(command, evaluation)
+            try:
+                # In a thread: large data take long to look through, and leases must be kept up meanwhile.
+                return await asyncio.to_thread(evaluate, evaluation, execution, plan)
+            except NeedsEvaluation as exc:
+                if not data.wanted:
+                    raise InvalidInput(f"the expression at {exc} reads what cannot be loaded") from exc
+                for ref in tuple(data.wanted):
+                    data.loaded[ref.uri] = await self._load(ref)
+                data.wanted.clear()
+
+    async def _load(self, ref: PayloadRef) -> JsonValue:
+        return decode(await self._payloads.get(ref))
+
+    async def _told(self, command: GrantedCommand, recording: Recording, step: PlaybookStep) -> JsonObject:
+        """The answers, as small as an event wants them; what is too large, or may be a secret, is stored."""
+        stored: dict[str, PayloadRef] = {}
+        for place in _to_store(recording.values, hide_texts=_speaks_of_credentials(step)):
+            stored[place] = await self._payloads.put(
+                tenant_id=command.tenant_id,
+                organization_id=command.organization_id,
+                data=encode(recording.values[place]),
+                media_type=MEDIA_TYPE,
+            )
+        answers = recording.told(stored)
+        size = len(encode(answers))
+        if size > MAX_EVENT_BYTES:
+            raise InvalidInput(f"the values of the step's expressions take {size} bytes, {MAX_EVENT_BYTES} are allowed")
+        return answers
+
+
+@dataclass(slots=True)
+class _Data:
+    """What has been loaded so far, by locator, and what an expression wanted to read besides."""
+
+    loaded: dict[str, JsonValue] = field(default_factory=dict)
+    wanted: set[PayloadRef] = field(default_factory=set)
+
+    def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
+        """The execution as the planner sees it, with data in the place of references."""
+        steps = {
+            name: Step(status=StepStatus.DONE, result={**result, LOADED: self._result(result)})
+            for name, result in command.results.items()
+        }
+        before = steps.get(evaluation.step)
+        steps[evaluation.step] = Step(
+            status=StepStatus.ACTIVE,
+            activation=evaluation.activation,
+            cause_step=command.cause_step,
+            result=before.result if before else None,
+        )
+        stored = {name: self._value(ref) for name, ref in command.variables.refs.items()}
+        return Execution(
+            execution_id=command.key.execution_id,
+            catalog_id=command.catalog_id,
+            variables={**command.variables.values, **stored},
+            steps=steps,
+        )
+
+    def _result(self, result: Mapping[str, Any]) -> object:
+        reference = result.get("reference")
+        if reference:
+            fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
+            return self._value(PayloadRef(**fields))
+        error = (result.get("context") or {}).get("error")
+        return {"status": "error", "error": error} if error else None
+
+    def _value(self, ref: PayloadRef) -> object:
+        return self.loaded[ref.uri] if ref.uri in self.loaded else _Unloaded(ref, self.wanted)
+
+
+class _Unloaded(View):
+    """Remembers that somebody wanted to look."""
+
+    def __init__(self, ref: PayloadRef, wanted: set[PayloadRef]) -> None:
+        self._ref = ref
+        self._wanted = wanted
+
+    def lookup(self, key: Key) -> object:
+        return self.whole()
+
+    def whole(self) -> object:
+        self._wanted.add(self._ref)
+        raise NotInView(f"{self._ref.uri} is not loaded yet")
+
+
+def _to_store(values: Mapping[str, JsonValue], *, hide_texts: bool) -> Iterable[str]:
+    """Places whose values events shall not carry: the large ones, the largest of too many, and possible secrets."""
+    sizes = {place: len(encode(value)) for place, value in values.items()}
+    chosen = {
+        place for place, value in values.items() if sizes[place] > MAX_VALUE_BYTES or (hide_texts and _has_text(value))
+    }
+    total = sum(sizes[place] for place in values if place not in chosen)
+    for place in sorted(sizes, key=lambda place: -sizes[place]):
+        if total <= MAX_ANSWERS_BYTES or sizes[place] <= _REFERENCE_BYTES:
+            break
+        if place not in chosen:
+            chosen.add(place)
+            total -= sizes[place]
+    return [place for place in values if place in chosen]
+
+
+def _has_text(value: JsonValue) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_text, value.values()))
+    return any(map(_has_text, value)) if isinstance(value, list) else isinstance(value, str)
+
+
+def _speaks_of_credentials(step: PlaybookStep) -> bool:
+    """Whether a control expression of the step reads, or sets, something that is named as secrets are."""
+    assignments = [*step.set, *(one for arc in step.next.arcs for one in arc.set)]
+    paths = [*references_after(step), *references_before(step), *(one.path for one in assignments)]
+    return any(is_credential_name(key) for path in paths for key in path)
+
+
+def _failed(kind: ErrorKind, code: str, message: str, *, retryable: bool) -> JsonObject:
+    failed = Outcome.failed(kind=kind, code=code, message=message[:1000], retryable=retryable)
+    error = failed.error.to_json() if failed.error else {}
+    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
