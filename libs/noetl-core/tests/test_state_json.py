@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noetl_core.canonical import decode, encode
+from noetl_core.children.state import AnsweredCall, ParentCall, ParkedCall
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
@@ -24,6 +25,11 @@ FULL = State(
         version=9,
         catalog_id="c",
         parent_execution_id=str(2**62),
+        parent_call=ParentCall(command_id="up", call_id="call", step="s", pool="p"),
+        depth=3,
+        children=4,
+        answered={"call": AnsweredCall(step="s", status="failed")},
+        cascades=True,
         workload=WORKLOAD,
         variables={"limit": 7, "list": [1, {}]},
         variable_refs={"large": {"uri": "noetl://x"}},
@@ -56,6 +62,7 @@ FULL = State(
             ended_at=LATER,
             evaluation={"place": "leave", "step": "s"},
             answer={"status": "ok", "context": {"evaluation": {"arcs/0/when": {"is": True}}}},
+            parked=ParkedCall(call_id="k", child_execution_id="7", pipeline=WORKLOAD, status="completed"),
         )
     },
     stream_version=7,

@@ -70,7 +70,14 @@ class Candidates:
         raise AssertionError("the reaper asks for silent commands only")
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         raise AssertionError("the reaper asks for silent commands only")
 

@@ -134,14 +134,14 @@ async def test_cancelling_ends_an_execution_and_tells_workers(api: Any, installe
     await ada.catalog.register(None, HELLO)
     execution_id = (await ada.executions.execute(None, path="examples/hello")).execution_id
 
-    version = await ada.executions.cancel(None, execution_id, reason="enough")
+    first = await ada.executions.cancel(None, execution_id, reason="enough")
     again = await ada.executions.cancel(None, execution_id, reason="once more")
 
-    assert (version, again) == (2, 2)
+    assert (first.stream_version, again.stream_version) == (2, 2)
     assert (await ada.executions.get(None, execution_id)).status == "CANCELLED"
     events = await history(ada.events, execution_id)
     assert chain_holds(events)
-    assert events[-1].envelope().meta == {"reason": "enough", "cancelled_by": "ada"}
+    assert events[-1].envelope().meta == {"reason": "enough", "cancelled_by": "ada", "cascade": True}
     connection = await asyncpg.connect(installed_dsn)
     rows = await connection.fetch("SELECT body FROM noetl.outbox WHERE subject = 'noetl.control.cancel'")
     await connection.close()

@@ -18,6 +18,7 @@ NoetlError
 │   ├── Fenced
 │   ├── LeaseLost
 │   ├── TooEarly
+│   ├── TooDeep
 │   └── NotOwner
 ├── Overloaded              a bounded queue is full; slow down          RESOURCE_EXHAUSTED  429
 ├── Unavailable             something we need is away; retry later      UNAVAILABLE         503
@@ -130,12 +131,14 @@ class KeyTaken(AlreadyExists):
 
     code = "event.key_taken"
 
-    def __init__(self, *, key: str, event_id: str, stream_version: int) -> None:
+    def __init__(self, *, key: str, event_id: str, stream_version: int, execution_id: str = "") -> None:
+        facts = {"execution_id": execution_id} if execution_id else {}
         super().__init__(
             f"idempotency key {key!r} belongs to event {event_id} with other content",
             key=key,
             event_id=event_id,
             stream_version=str(stream_version),
+            **facts,
         )
         self.key = key
         self.event_id = event_id
@@ -212,6 +215,12 @@ class TooEarly(Rejected):
     """The thing may happen only after a time that Postgres' clock has not reached."""
 
     code = "event.too_early"
+
+
+class TooDeep(Rejected):
+    """Too many executions stand above the one that is to be started."""
+
+    code = "execution.too_deep"
 
 
 class NotOwner(Rejected):

@@ -1,10 +1,11 @@
 """The closed set of typed events; importing it makes every declared type known to the catalog."""
 
 from noetl_core.catalog import is_allowed_after_end, is_reserved, is_terminal, known_types, to_draft, typed
+from noetl_core.children.events import ChildEvent
 from noetl_core.commands.events import CommandEvent
 from noetl_core.executions.events import ExecutionEvent
 
-Event = ExecutionEvent | CommandEvent
+Event = ExecutionEvent | CommandEvent | ChildEvent
 
 __all__ = [
     "Event",

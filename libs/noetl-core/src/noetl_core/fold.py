@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
+from noetl_core.children.events import ChildEvent
+from noetl_core.children.fold import evolve as evolve_children
 from noetl_core.commands.events import CallDone, CallFailed, CommandEvent
 from noetl_core.commands.fold import evolve as evolve_command
 from noetl_core.commands.state import Command
@@ -55,6 +57,8 @@ def fold(state: State, recorded: Recorded) -> State:
         commands = {**commands, content.command_id: command}
         if isinstance(content, CallDone | CallFailed) and command.evaluation is None:
             execution = _with_result(execution, content)
+    elif isinstance(content, ChildEvent):
+        execution, commands = evolve_children(execution, commands, content, recorded)
     else:
         unknown += 1
     watermark = state.event_time_watermark

@@ -122,10 +122,24 @@ def _number_request(prepared: PreparedRequest, overlay: _Overlay) -> tuple[Appen
     request = prepared.request
     appended: list[Appended] = []
     for stream in prepared.streams:
-        appended.extend(_number_stream(request, stream, overlay))
+        found = _number_stream(request, stream, overlay)
+        if found[0].duplicate and stream.append.start is not None and len(prepared.streams) > 1:
+            _refuse_taken_start(stream.append.start, found[0].event)
+        appended.extend(found)
     if overlay.events:
         _check_fence(request, prepared.streams, overlay.view)
     return tuple(appended)
+
+
+def _refuse_taken_start(start: StreamStart, first: StoredEvent) -> None:
+    """What else the request says speaks of an execution under a new id, which there will not be: the first one is named."""
+    envelope = first.envelope()
+    raise KeyTaken(
+        key=start.start_key,
+        event_id=str(envelope.event_id),
+        stream_version=first.stream_version,
+        execution_id=str(envelope.execution_id),
+    )
 
 
 def _check_fence(request: AppendRequest, streams: Sequence[PreparedStream], view: LogView) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.children.state import AnsweredCall, ParentCall, ParkedCall
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
@@ -51,6 +52,11 @@ def state_object(state: State) -> JsonObject:
             "version": execution.version,
             "catalog_id": execution.catalog_id,
             "parent_execution_id": execution.parent_execution_id,
+            "parent_call": execution.parent_call.to_json() if execution.parent_call else None,
+            "depth": execution.depth,
+            "children": execution.children,
+            "answered": {call: {"step": one.step, "status": one.status} for call, one in execution.answered.items()},
+            "cascades": execution.cascades,
             "workload": execution.workload.to_json() if execution.workload else None,
             "variables": dict(execution.variables),
             "variable_refs": dict(execution.variable_refs),
@@ -104,6 +110,7 @@ def _command_object(command: Command) -> JsonObject:
             "ended_at": _time_text(command.ended_at),
             "evaluation": command.evaluation,
             "answer": command.answer,
+            "parked": command.parked.to_json() if command.parked else None,
         }
     )
 
@@ -138,6 +145,11 @@ def _execution(fields: _Fields) -> Execution:
         version=fields.get("version", 0),
         catalog_id=fields.get("catalog_id", ""),
         parent_execution_id=fields.get("parent_execution_id", ""),
+        parent_call=ParentCall.from_json(fields["parent_call"]) if "parent_call" in fields else None,
+        depth=fields.get("depth", 0),
+        children=fields.get("children", 0),
+        answered={call: AnsweredCall(**one) for call, one in fields.get("answered", {}).items()},
+        cascades=fields.get("cascades", False),
         workload=PayloadRef.from_json(fields["workload"]) if "workload" in fields else None,
         variables=fields.get("variables", {}),
         variable_refs=fields.get("variable_refs", {}),
@@ -181,6 +193,7 @@ def _command(command_id: str, fields: _Fields) -> Command:
         ended_at=_time(fields.get("ended_at")),
         evaluation=fields.get("evaluation"),
         answer=fields.get("answer"),
+        parked=ParkedCall.from_json(fields["parked"]) if "parked" in fields else None,
     )
 
 

@@ -14,6 +14,7 @@ from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
+from noetl_adapters.postgres.descendants import PostgresDescendants
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.partitions import PostgresPartitions
@@ -137,7 +138,7 @@ class Api:
                 playbook_env=settings.playbook_env,
                 metrics=self._metrics,
             ),
-            cancel_execution=CancelExecution(log),
+            cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
             query_executions=QueryExecutions(
                 projections=projections, log=log, signal=self._signal, metrics=self._metrics
             ),

@@ -55,7 +55,14 @@ class StandingProjections:
         return self.view
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         return ExecutionPage(executions=(), next_page_token=f"{scope.tenant_id}/{status}/{path}/{page_size}")
 

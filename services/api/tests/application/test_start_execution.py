@@ -59,7 +59,7 @@ class World:
         self.payloads = payloads or InMemoryPayloadStore()
         self.register = RegisterPlaybook(self.catalog, next_id=self.log.next_id)
         self.find = FindPlaybooks(self.catalog)
-        self.cancel = CancelExecution(self.log)
+        self.cancel = CancelExecution(self.log, self.log)
         self.start = StartExecution(
             log=self.log,
             catalog=self.catalog,
@@ -175,7 +175,9 @@ async def test_a_playbook_that_cannot_run_is_not_stored(world: World) -> None:
 async def test_cancelling_hints_and_can_be_repeated(world: World) -> None:
     started = await world.start(ADA, None, StartRequest(path="hello"))
 
-    versions = [await world.cancel(caller, None, started.execution_id) for caller in (ADA, ADA, SERVICE)]
+    versions = [
+        (await world.cancel(caller, None, started.execution_id)).stream_version for caller in (ADA, ADA, SERVICE)
+    ]
 
     assert versions == [2, 2, 2]
     assert [(hint.subject, hint.body) for hint in world.log.hints] == [
@@ -190,7 +192,7 @@ async def test_a_cancellation_is_found_behind_what_may_follow_it(world: World) -
         request(started.execution_id, Draft(event_type="execution.retired", idempotency_key="r", meta={"manifest": ""}))
     )
 
-    assert await world.cancel(ADA, None, started.execution_id) == 2
+    assert (await world.cancel(ADA, None, started.execution_id)).stream_version == 2
 
 
 async def test_what_ended_otherwise_is_not_cancelled(world: World) -> None:

@@ -103,13 +103,22 @@ class PostgresProjections:
         return _view(rows[0], state=rows[0][14])
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         """Rows by key, from the newest; a page token is the id of the last row before it."""
         below = parse_id(page_token, what="page_token") if page_token else MAX_ID
         # One row more than asked for tells whether there is another page.
         arguments: list[Any] = [scope.tenant_id, scope.organization_id, below, page_size + 1]
-        if path:
+        if parent_execution_id is not None:
+            rows = await self._fetch("list_children", *arguments, parent_execution_id, status, path)
+        elif path:
             rows = await self._fetch("list_executions_by_path", *arguments, path, status)
         elif status:
             rows = await self._fetch("list_executions_by_status", *arguments, status)

@@ -4,13 +4,14 @@ from noetl_contracts.clients.catalog import CatalogClient
 from noetl_contracts.clients.commands import CommandClient
 from noetl_contracts.clients.credentials import CredentialClient, ResolvedCredentials
 from noetl_contracts.clients.event_log import EventLogClient, WatchedEvents
-from noetl_contracts.clients.executions import ExecutionClient, StartedExecution
+from noetl_contracts.clients.executions import CancelledExecution, ExecutionClient, StartedExecution
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.shards import ShardClient
 
 __all__ = [
     "IDEMPOTENT_METHODS",
+    "CancelledExecution",
     "CatalogClient",
     "CommandClient",
     "CredentialClient",

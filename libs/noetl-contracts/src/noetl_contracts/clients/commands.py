@@ -12,6 +12,7 @@ import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
+from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotOwner, Unavailable
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
@@ -124,6 +125,16 @@ class CommandClient:
         )
         return mapping.heartbeats(await self._call(shard, _heartbeat(request, self._timeout)))
 
+    async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
+        """Leave a command without a worker until its call is answered."""
+        request = pb.ParkRequest(
+            worker=mapping.worker_message(worker),
+            key=mapping.key_message(key),
+            call=mapping.parked_call_message(call),
+            timeout=mapping.duration_message(timeout_seconds),
+        )
+        return (await self._call(self._shard(key), _park(request, self._timeout))).stream_version
+
     async def abandon(
         self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
     ) -> Abandonment:
@@ -199,6 +210,12 @@ def _heartbeat(
     request: pb.HeartbeatRequest, timeout: float
 ) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.HeartbeatResponse]]:
     return lambda stub: stub.Heartbeat(request, timeout=timeout)
+
+
+def _park(
+    request: pb.ParkRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.ParkResponse]]:
+    return lambda stub: stub.Park(request, timeout=timeout)
 
 
 def _abandon(

@@ -11,6 +11,7 @@ import grpc
 from noetl.execution.v1 import execution_pb2 as pb
 from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
+from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView
@@ -32,6 +33,14 @@ class StartedExecution:
     created: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelledExecution:
+    """An execution that was cancelled, and how many descendants the request has cancelled with it."""
+
+    stream_version: int
+    cancelled_descendants: int = 0
+
+
 class ExecutionClient:
     """Starts, shows and cancels executions; served by api."""
 
@@ -48,6 +57,8 @@ class ExecutionClient:
         catalog_id: str = "",
         payload: Mapping[str, Any] | None = None,
         start_key: str = "",
+        parent_execution_id: int | None = None,
+        parent_call: StartingCall | None = None,
     ) -> StartedExecution:
         """Start a playbook. A start key is made up if none is given, so that a lost answer cannot start two."""
         request = pb.ExecuteRequest(
@@ -56,7 +67,9 @@ class ExecutionClient:
             version=version,
             catalog_id=catalog_id,
             payload_json=encode(dict(payload)) if payload else b"",
-            start_key=start_key or f"client/{uuid.uuid4().hex}",
+            start_key=start_key or ("" if parent_call else f"client/{uuid.uuid4().hex}"),
+            parent_execution_id=str(parent_execution_id or ""),
+            parent_call=mapping.parent_call_message(parent_call) if parent_call else None,
         )
         with raising_noetl_errors():
             response = await self._stub.Execute(request, timeout=self._timeout)
@@ -79,21 +92,34 @@ class ExecutionClient:
         *,
         status: str = "",
         path: str = "",
+        parent_execution_id: int | None = None,
         page_size: int = 50,
         page_token: str = "",
     ) -> ExecutionPage:
         """Executions, newest first."""
         request = pb.ListRequest(
-            scope=scope_message(scope), status=status, path=path, page_size=page_size, page_token=page_token
+            scope=scope_message(scope),
+            status=status,
+            path=path,
+            parent_execution_id=str(parent_execution_id or ""),
+            page_size=page_size,
+            page_token=page_token,
         )
         with raising_noetl_errors():
             return mapping.execution_page(await self._stub.List(request, timeout=self._timeout))
 
-    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> int:
-        """End an execution now; returns the version of the event that did."""
-        request = pb.CancelRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+    async def cancel(
+        self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True
+    ) -> CancelledExecution:
+        """End an execution now, with its descendants unless told otherwise."""
+        request = pb.CancelRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), reason=reason, no_cascade=not cascade
+        )
         with raising_noetl_errors():
-            return (await self._stub.Cancel(request, timeout=self._timeout)).stream_version
+            response = await self._stub.Cancel(request, timeout=self._timeout)
+        return CancelledExecution(
+            stream_version=response.stream_version, cancelled_descendants=response.cancelled_descendants
+        )
 
     async def read_logs(
         self,

@@ -28,6 +28,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.command.v1.CommandService/Claim",
         "/noetl.command.v1.CommandService/Complete",
         "/noetl.command.v1.CommandService/Heartbeat",
+        "/noetl.command.v1.CommandService/Park",
         "/noetl.projection.v1.ProjectionService/GetExecution",
         "/noetl.projection.v1.ProjectionService/ListExecutions",
         "/noetl.projection.v1.ProjectionService/ListSilentCommands",

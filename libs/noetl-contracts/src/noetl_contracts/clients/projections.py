@@ -32,11 +32,23 @@ class ProjectionClient:
         return mapping.execution(response.execution)
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         """Executions, newest first."""
         request = pb.ListExecutionsRequest(
-            scope=scope_message(scope), status=status, path=path, page_size=page_size, page_token=page_token
+            scope=scope_message(scope),
+            status=status,
+            path=path,
+            parent_execution_id=str(parent_execution_id or ""),
+            page_size=page_size,
+            page_token=page_token,
         )
         with raising_noetl_errors():
             return mapping.execution_page(await self._stub.ListExecutions(request, timeout=self._timeout))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
 from noetl_core.canonical import encode
+from noetl_core.children.state import ParkedCall
 from noetl_core.ids import parse_id
 from noetl_core.ports.commands import (
     ClaimOutcome,
@@ -61,7 +62,6 @@ def variables(message: pb.Variables) -> Variables:
 
 def command_message(command: GrantedCommand) -> pb.Command:
     """A granted command as a message."""
-    micros = round(command.lease_seconds * 1_000_000)
     return pb.Command(
         key=key_message(command.key),
         tenant_id=command.tenant_id,
@@ -74,13 +74,15 @@ def command_message(command: GrantedCommand) -> pb.Command:
         results=[
             pb.StepResult(step=step, result_json=encode(dict(result))) for step, result in command.results.items()
         ],
-        lease=Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000),
+        lease=duration_message(command.lease_seconds),
         trace=command.trace,
         cause_step=command.cause_step,
         idempotency_key=command.idempotency_key,
         issued_at=timestamp(command.issued_at),
         variables=variables_message(command.variables),
         evaluation_json=b"" if command.evaluation is None else encode(dict(command.evaluation)),
+        pool=command.pool,
+        parked=parked_call_message(command.parked) if command.parked else None,
     )
 
 
@@ -103,7 +105,35 @@ def command(message: pb.Command) -> GrantedCommand:
         issued_at=moment(message.issued_at),
         variables=variables(message.variables),
         evaluation=json_object(message.evaluation_json, "evaluation_json") or None,
+        pool=message.pool or "default",
+        parked=parked_call(message.parked) if message.HasField("parked") else None,
     )
+
+
+def parked_call_message(call: ParkedCall) -> pb.ParkedCall:
+    """A call that waits or has waited, as a message."""
+    return pb.ParkedCall(
+        call_id=call.call_id,
+        child_execution_id=call.child_execution_id,
+        pipeline=payload_ref_message(call.pipeline),
+        status=call.status,
+    )
+
+
+def parked_call(message: pb.ParkedCall) -> ParkedCall:
+    """A call that waits or has waited."""
+    return ParkedCall(
+        call_id=message.call_id,
+        child_execution_id=message.child_execution_id,
+        pipeline=payload_ref(message.pipeline),
+        status=message.status,
+    )
+
+
+def duration_message(seconds: float) -> Duration:
+    """A time span as a message."""
+    micros = round(seconds * 1_000_000)
+    return Duration(seconds=micros // 1_000_000, nanos=micros % 1_000_000 * 1000)
 
 
 def claim_outcome_message(outcome: ClaimOutcome) -> pb.ClaimOutcome:

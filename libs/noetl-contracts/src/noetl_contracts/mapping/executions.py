@@ -5,6 +5,7 @@ from __future__ import annotations
 from noetl.execution.v1 import execution_pb2 as pb
 from noetl.projection.v1 import projection_pb2 as projection_pb
 from noetl_core.canonical import encode
+from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 
@@ -51,6 +52,24 @@ def execution(message: pb.Execution) -> ExecutionView:
         state=json_object(message.state_json, "state_json"),
         stream_version=message.stream_version,
         parent_execution_id=message.parent_execution_id,
+    )
+
+
+def parent_call_message(call: StartingCall) -> pb.ParentCall:
+    """A call that starts a child, as a message."""
+    return pb.ParentCall(
+        call_id=call.call_id, command_id=call.command_id, step=call.step, pool=call.pool, waits=call.waits
+    )
+
+
+def parent_call(message: pb.ParentCall) -> StartingCall:
+    """A call that starts a child."""
+    return StartingCall(
+        call_id=message.call_id,
+        command_id=message.command_id,
+        step=message.step,
+        pool=message.pool,
+        waits=message.waits,
     )
 
 

@@ -24,6 +24,8 @@ class CommandIssued:
     pool: str = "default"
     cause_step: str = ""
     evaluation: Mapping[str, Any] | None = None
+    parked: Mapping[str, Any] | None = None
+    """Where the attempt before it was parked last: this one goes on from there."""
 
 
 @event_type("command.claimed", aggregate_type="command")

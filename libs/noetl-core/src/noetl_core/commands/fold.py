@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
+from noetl_core.children.state import ParkedCall
 from noetl_core.commands.events import (
     CallDone,
     CallFailed,
@@ -37,6 +38,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             issued_at=at,
             issued_version=recorded.stream_version,
             trace=recorded.envelope.trace,
+            parked=ParkedCall.from_json(event.parked) if event.parked else None,
             aggregate_version=recorded.aggregate_version,
             stream_version=recorded.stream_version,
             evaluation=event.evaluation,

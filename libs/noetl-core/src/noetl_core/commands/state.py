@@ -8,6 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from noetl_core.children.state import ParkedCall
+
 
 class CommandStatus(StrEnum):
     """Where an attempt stands. The last three are final."""
@@ -15,12 +17,17 @@ class CommandStatus(StrEnum):
     ISSUED = "issued"
     CLAIMED = "claimed"
     STARTED = "started"
+    PARKED = "parked"
+    """Waits for a child, and holds no worker."""
+    RESUMED = "resumed"
+    """The child has ended: any worker may claim the attempt again."""
     COMPLETED = "completed"
     FAILED = "failed"
     ABANDONED = "abandoned"
 
 
-_OPEN = frozenset({CommandStatus.ISSUED, CommandStatus.CLAIMED, CommandStatus.STARTED})
+_CLAIMABLE = frozenset({CommandStatus.ISSUED, CommandStatus.RESUMED})
+_OPEN = _CLAIMABLE | {CommandStatus.CLAIMED, CommandStatus.STARTED, CommandStatus.PARKED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +55,13 @@ class Command:
     """What an internal command evaluates for the planner; None for a step's own command."""
     answer: Mapping[str, Any] | None = None
     """The result of an internal command, kept here because it is no step's."""
+    parked: ParkedCall | None = None
+    """Where the attempt goes on, if it or the one before it was parked."""
+
+    @property
+    def is_claimable(self) -> bool:
+        """Whether a worker may take it now."""
+        return self.status in _CLAIMABLE
 
     @property
     def is_open(self) -> bool:

@@ -77,4 +77,5 @@ def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
         activation=command.activation,
         cause_step=command.cause_step,
         attempt=command.attempt + 1,
+        parked=command.parked,
     )

@@ -19,6 +19,10 @@ class PlaybookInitialized:
     version: int
     catalog_id: str
     payload_ref: PayloadRef | None
+    depth: int | None = None
+    """How many executions stand above it."""
+    parent_call: Mapping[str, Any] | None = None
+    """The call of the parent that waits for its end."""
 
 
 @event_type("workflow.initialized")
@@ -114,6 +118,8 @@ class ExecutionCancelled:
 
     reason: str
     cancelled_by: str
+    cascade: bool | None = None
+    """Whether its descendants end with it."""
 
 
 @event_type("execution.retired", after_end=True)

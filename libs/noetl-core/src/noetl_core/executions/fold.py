@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import assert_never
 
+from noetl_core.children.state import ParentCall
 from noetl_core.executions.events import (
     CtxUpdated,
     ExecutionCancelled,
@@ -36,6 +37,8 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
                 catalog_id=event.catalog_id,
                 workload=event.payload_ref,
                 started_at=event_time,
+                depth=event.depth or 0,
+                parent_call=ParentCall.from_json(event.parent_call) if event.parent_call else None,
             )
         case WorkflowInitialized():
             return replace(execution, arrivals=(Arrival(step=event.entry_step, cause_step=""),))
@@ -55,7 +58,10 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
             ended = _end(execution, ExecutionStatus.FAILED, event_time)
             return ended if execution.status.is_final else replace(ended, error=event.error)
         case ExecutionCancelled():
-            return _end(execution, ExecutionStatus.CANCELLED, event_time)
+            ended = _end(execution, ExecutionStatus.CANCELLED, event_time)
+            if execution.status.is_final or not event.cascade or not execution.children:
+                return ended
+            return replace(ended, cascades=True)
         case _:
             assert_never(event)
 
@@ -88,7 +94,8 @@ def _exit(execution: Execution, event: StepExited) -> Execution:
     failure = execution.failure
     if failure is None and not event.handled:
         failure = event.error
-    left = replace(execution, arrivals=execution.arrivals + fired, failure=failure)
+    answered = {call: answer for call, answer in execution.answered.items() if answer.step != event.step}
+    left = replace(execution, arrivals=execution.arrivals + fired, failure=failure, answered=answered)
     return _with_step(left, event.step, replace(before, status=status, activation=event.activation))
 
 
@@ -119,4 +126,4 @@ def _with_step(execution: Execution, name: str, step: Step) -> Execution:
 def _end(execution: Execution, status: ExecutionStatus, event_time: datetime) -> Execution:
     if execution.status.is_final:
         return execution
-    return replace(execution, status=status, ended_at=event_time, arrivals=())
+    return replace(execution, status=status, ended_at=event_time, arrivals=(), answered={})

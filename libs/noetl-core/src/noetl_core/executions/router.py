@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from noetl_core.children.state import ParkedCall
 from noetl_core.commands.events import CommandIssued
 from noetl_core.events import Event
 from noetl_core.executions.admission import admits
@@ -32,7 +33,14 @@ MAX_ACTIVATIONS = 100_000
 
 
 def issue(
-    execution: Execution, plan: Plan, *, step: str, activation: int, cause_step: str, attempt: int
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    activation: int,
+    cause_step: str,
+    attempt: int,
+    parked: ParkedCall | None = None,
 ) -> CommandIssued:
     return CommandIssued(
         command_id=command_id(
@@ -43,6 +51,7 @@ def issue(
         attempt=attempt,
         pool=plan.pool,
         cause_step=cause_step,
+        parked=parked.to_json() if parked else None,
     )
 
 

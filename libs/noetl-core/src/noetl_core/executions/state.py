@@ -9,6 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+from noetl_core.children.state import AnsweredCall, ParentCall
 from noetl_core.payloads import PayloadRef
 
 
@@ -65,6 +66,15 @@ class Execution:
     version: int = 0
     catalog_id: str = ""
     parent_execution_id: str = ""
+    parent_call: ParentCall | None = None
+    """The call that waits for its end."""
+    depth: int = 0
+    children: int = 0
+    """How many executions were started under it; which ones, the log of heads knows."""
+    answered: Mapping[str, AnsweredCall] = field(default_factory=lambda: MappingProxyType({}))
+    """Children that ended before the calls that wait for them were parked, by call."""
+    cascades: bool = False
+    """It was cancelled, and its descendants have not all ended yet."""
     workload: PayloadRef | None = None
     variables: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What was set since the start, over the workload."""

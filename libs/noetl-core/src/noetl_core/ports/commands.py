@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 
 
@@ -61,6 +62,9 @@ class GrantedCommand:
     trace: str = ""
     evaluation: Mapping[str, Any] | None = None
     """Of an internal command: the control expressions to evaluate for the planner, instead of running a step."""
+    pool: str = "default"
+    parked: ParkedCall | None = None
+    """Where its pipeline goes on; None for one that begins."""
 
 
 UNANSWERED = "claim.unanswered"
@@ -124,6 +128,13 @@ class Commands(Protocol):
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         """Keep claims alive, as many as can be."""
+        ...
+
+    async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
+        """Leave a command without a worker until its call is answered; returns the version of the event.
+
+        Safe to repeat. Raises `LeaseLost` when the command does not count any more.
+        """
         ...
 
     async def abandon(

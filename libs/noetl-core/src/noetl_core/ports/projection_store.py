@@ -96,7 +96,14 @@ class ProjectionStore(Protocol):
         ...
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         """Executions of a tenant and organization, newest first, without their state."""
         ...

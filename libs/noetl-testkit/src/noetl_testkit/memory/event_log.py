@@ -134,6 +134,16 @@ class InMemoryEventLog:
         found.sort(key=lambda head: (head.updated_at, head.execution_id))
         return HeadPage(heads=tuple(found[:limit]), now=self._clock(), more=len(found) >= limit)
 
+    async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
+        """Port `Descendants`: those that have not ended, the nearest first."""
+        found: list[int] = []
+        level = [execution_id]
+        while level:
+            heads = [stream.head for stream in self.streams.values() if stream.head.parent_execution_id in level]
+            found += sorted(head.execution_id for head in heads if not head.terminal)
+            level = [head.execution_id for head in heads]
+        return tuple(found[:limit])
+
     def _commit_one(self, request: PreparedRequest) -> Outcome:
         numbered = number([request], self._view(request))
         if refused := next((one for one in _unique_facts(numbered.events) if one in self._unique), None):

@@ -139,7 +139,14 @@ class InMemoryProjections:
         return row.view if row is not None and (scope is None or _is_of(scope, row.view)) else None
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         """Rows by key, from the newest."""
         self._check()
@@ -151,6 +158,7 @@ class InMemoryProjections:
             and _is_of(scope, row.view)
             and status in ("", row.view.status)
             and path in ("", row.view.path)
+            and parent_execution_id in (None, int(row.view.parent_execution_id or 0))
         ]
         shown = found[:page_size]
         return ExecutionPage(

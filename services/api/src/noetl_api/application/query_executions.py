@@ -64,6 +64,7 @@ class QueryExecutions:
         *,
         status: str = "",
         path: str = "",
+        parent_execution_id: int | None = None,
         size: int = 0,
         token: str = "",
     ) -> ExecutionPage:
@@ -74,6 +75,7 @@ class QueryExecutions:
             acting_scope(caller, scope),
             status=status,
             path=path,
+            parent_execution_id=parent_execution_id,
             page_size=page_size(size, default=DEFAULT_PAGE, maximum=MAX_PAGE),
             page_token=token,
         )

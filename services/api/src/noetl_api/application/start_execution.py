@@ -10,6 +10,7 @@ from typing import Final
 
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
+from noetl_core.children.state import CALL_KEYS, StartingCall
 from noetl_core.envelope import Envelope
 from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical
 from noetl_core.events import to_draft
@@ -25,6 +26,7 @@ from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application import workload
+from noetl_api.application.parents import check_call, depth_below, told_to_parent
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.scopes import acting_scope
 from noetl_api.telemetry import ApiMetrics
@@ -47,6 +49,13 @@ class StartRequest:
     payload: Mapping[str, JsonValue] = field(default_factory=dict)
     start_key: str = ""
     parent_execution_id: int | None = None
+    parent_call: StartingCall | None = None
+    """The call of a worker; every start of one call is the same child, whatever else it says."""
+
+    @property
+    def own_key(self) -> str:
+        """Under which the first start counts."""
+        return self.parent_call.start_key if self.parent_call else self.start_key
 
     def sha256(self) -> str:
         """What makes two starts under one key the same request, whatever became of it."""
@@ -102,8 +111,9 @@ class StartExecution:
         caller.require(Role.WRITER)
         owner = acting_scope(caller, scope)
         _check(request)
-        if request.parent_execution_id is not None:  # raises NotFound unless it is this owner's
-            await self._log.read(owner, request.parent_execution_id, limit=1)
+        if request.parent_call is not None:
+            caller.require(Role.SERVICE)
+        depth = await self._depth(owner, request)
         source = await self._catalog.get(
             owner, path=request.path, version=request.version, catalog_id=request.catalog_id
         )
@@ -114,6 +124,8 @@ class StartExecution:
             version=source.entry.version,
             catalog_id=source.entry.catalog_id,
             payload_ref=await self._store(owner, variables),
+            depth=depth,
+            parent_call=_waiting(request),
         )
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
         started = _started(first, request, created=first.execution_id == execution_id)
@@ -126,6 +138,13 @@ class StartExecution:
                 version=started.version,
             )
         return started
+
+    async def _depth(self, owner: Scope, request: StartRequest) -> int | None:
+        """None without a parent; raises `NotFound` unless the parent is this owner's."""
+        if request.parent_execution_id is None:
+            return None
+        page = await self._log.read(owner, request.parent_execution_id, limit=1)
+        return depth_below(page.events[0].envelope())
 
     async def _variables(self, playbook: Playbook, request: StartRequest, execution_id: int) -> JsonObject:
         variables = workload.merged(playbook.workload, request.payload)
@@ -171,16 +190,31 @@ class StartExecution:
             meta={"request_sha256": request.sha256()},
             trace=current_traceparent() or "",
         )
-        start = StreamStart(parent_execution_id=request.parent_execution_id, start_key=request.start_key)
-        appended = await self._log.append(
-            AppendRequest(
-                tenant_id=owner.tenant_id,
-                organization_id=owner.organization_id,
-                streams=(StreamAppend(execution_id=execution_id, drafts=(draft,), start=start),),
-                producer=f"urn:noetl:user:{caller.name}",
+        parent_id = request.parent_execution_id
+        start = StreamStart(parent_execution_id=parent_id, start_key=request.own_key)
+        streams = [StreamAppend(execution_id=execution_id, drafts=(draft,), start=start)]
+        if parent_id is not None:
+            call = request.parent_call
+            streams.append(told_to_parent(parent_id, execution_id, content.path, call, trace=draft.trace))
+        try:
+            appended = await self._log.append(
+                AppendRequest(
+                    tenant_id=owner.tenant_id,
+                    organization_id=owner.organization_id,
+                    streams=tuple(streams),
+                    producer=f"urn:noetl:user:{caller.name}",
+                )
             )
-        )
+        except KeyTaken as taken:
+            return await self._winner(owner, taken)
         return appended[0].event.envelope()
+
+    async def _winner(self, owner: Scope, taken: KeyTaken) -> Envelope:
+        """The first event of the execution that was started under the key before."""
+        if "execution_id" not in taken.facts:
+            raise taken
+        page = await self._log.read(owner, int(taken.facts["execution_id"]), limit=1)
+        return page.events[0].envelope()
 
 
 def _check(request: StartRequest) -> None:
@@ -190,6 +224,12 @@ def _check(request: StartRequest) -> None:
         raise InvalidInput("versions of playbooks count from 1")
     if len(request.start_key) > MAX_START_KEY_CHARACTERS or "\0" in request.start_key:
         raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
+    if request.start_key.startswith(CALL_KEYS):
+        raise InvalidInput(f"start keys below {CALL_KEYS!r} belong to calls of NoETL itself")
+    if request.parent_call is not None:
+        check_call(request.parent_call)
+        if request.parent_execution_id is None:
+            raise InvalidInput("a call belongs to a parent: name its parent_execution_id")
     try:
         size = len(encode(dict(request.payload)))
     except NotCanonical as exc:
@@ -200,8 +240,14 @@ def _check(request: StartRequest) -> None:
         )
 
 
+def _waiting(request: StartRequest) -> JsonObject | None:
+    call = request.parent_call.waiting if request.parent_call else None
+    return call.to_json() if call else None
+
+
 def _started(first: Envelope, request: StartRequest, *, created: bool) -> Started:
-    if not created and first.meta.get("request_sha256") != request.sha256():
+    differs = request.parent_call is None and first.meta.get("request_sha256") != request.sha256()
+    if not created and differs:
         raise KeyTaken(key=request.start_key, event_id=str(first.event_id), stream_version=1)
     return Started(
         execution_id=first.execution_id,

@@ -28,6 +28,7 @@ from noetl_servicekit.tracing import span
 from noetl_planner.application.asks import Abandon, Ask, Complete, refuse
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.parking import append_with_parent
 from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules, claimable
 from noetl_planner.telemetry import PlannerMetrics
 
@@ -364,22 +365,21 @@ class Actor:
         self, drafts: Sequence[Draft], hints: Sequence[Hint], *, expected_version: int | None
     ) -> tuple[Appended, ...]:
         execution = self.state.execution
-        return await self._log.append(
-            AppendRequest(
-                tenant_id=execution.tenant_id,
-                organization_id=execution.organization_id,
-                streams=(
-                    StreamAppend(
-                        execution_id=self.execution_id,
-                        drafts=tuple(drafts),
-                        expected_stream_version=expected_version,
-                    ),
+        alone = AppendRequest(
+            tenant_id=execution.tenant_id,
+            organization_id=execution.organization_id,
+            streams=(
+                StreamAppend(
+                    execution_id=self.execution_id,
+                    drafts=tuple(drafts),
+                    expected_stream_version=expected_version,
                 ),
-                fence=self._fence(self.shard),
-                hints=tuple(hints),
-                producer=self._producer,
-            )
+            ),
+            fence=self._fence(self.shard),
+            hints=tuple(hints),
+            producer=self._producer,
         )
+        return await append_with_parent(self._log, alone, execution, work_subject=self._rules.work_subject)
 
 
 async def _pause(seconds: Sequence[float], times: int) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_core.append import Hint
+from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner
 from noetl_core.payloads import PayloadRef
@@ -24,7 +25,7 @@ from noetl_core.ports.commands import (
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
-from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat
+from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park
 from noetl_planner.telemetry import PlannerMetrics
 
 
@@ -88,6 +89,12 @@ class Actors:
             lost=frozenset(key for key, counts in answered if counts is False),
             unanswered=frozenset(key for key, counts in answered if isinstance(counts, BaseException)),
         )
+
+    async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
+        """Leave a command without a worker."""
+        ask = Park(worker=worker, command_id=key.command_id, call=call, timeout_seconds=timeout_seconds)
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
 
     async def abandon(
         self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Variables, Worker
 
@@ -48,6 +49,17 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Park:
+    """A worker leaves a command until its call is answered; the answer is the version at which it did."""
+
+    worker: Worker
+    command_id: str
+    call: ParkedCall
+    timeout_seconds: float
+    answer: asyncio.Future[int] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Abandon:
     """Somebody saw a command whose worker is silent."""
 
@@ -58,7 +70,7 @@ class Abandon:
     answer: asyncio.Future[Abandonment] = field(default_factory=_future)
 
 
-Ask = Claim | Complete | Heartbeat | Abandon
+Ask = Claim | Complete | Heartbeat | Park | Abandon
 
 
 def refuse(ask: Ask, error: BaseException) -> None:

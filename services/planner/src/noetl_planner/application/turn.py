@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from noetl_core.append import END_KEY, Hint
 from noetl_core.canonical import encode
 from noetl_core.catalog import spec_of, to_draft
+from noetl_core.children.ending import WORK_KIND
 from noetl_core.commands.events import (
     CallDone,
     CallFailed,
@@ -40,10 +41,12 @@ from noetl_core.ports.commands import (
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.timestamps import format_time
 
-from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat
+from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park
+from noetl_planner.application.parking import is_repeated, parked_draft
 
 Answer = TypeVar("Answer")
-WORK_KIND = "command"
+OFFERS = frozenset({"command.issued", "command.parked"})
+"""What may leave a command that any worker can claim; one that is parked may have been answered before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,8 @@ class TurnPlanner:
                         self._complete(turn, ask)
                     case Heartbeat():
                         self._heartbeat(turn, ask)
+                    case Park():
+                        self._park(turn, ask)
                     case Abandon():
                         self._abandon(turn, ask)
             except NoetlError as refusal:
@@ -115,7 +120,7 @@ class TurnPlanner:
         if command is None or refusal:
             turn.answers.append((ask, _constant(ClaimOutcome(key=key, refusal=refusal))))
             return
-        if command.status is CommandStatus.ISSUED:
+        if command.is_claimable:
             command = self._grant(turn, command, ask.worker, after=None)
         granted = self._granted(turn.state, command)
         turn.answers.append((ask, _constant(ClaimOutcome(key=key, command=granted))))
@@ -173,6 +178,13 @@ class TurnPlanner:
             ),
         )
         turn.answers.append((ask, _constant(True)))
+
+    def _park(self, turn: Turn, ask: Park) -> None:
+        """A call that was answered before it is parked is claimable at once, and workers are told with it."""
+        known = turn.state.commands.get(ask.command_id)
+        if known is None or not is_repeated(known, ask):
+            self._add(turn, parked_draft(_open_command(turn.state, ask.command_id, ask.worker), ask))
+        turn.answers.append((ask, _constant(turn.state.stream_version)))
 
     def _abandon(self, turn: Turn, ask: Abandon) -> None:
         command = turn.state.commands.get(ask.command_id)
@@ -239,8 +251,10 @@ class TurnPlanner:
             worker_locator=worker.locator or None,
         )
         started = CommandStarted(command_id=command.command_id, step=command.step, worker_id=worker.worker_id)
+        # One that was parked is claimed again, and each time is another fact.
+        again = f"/{command.aggregate_version}" if command.status is CommandStatus.RESUMED else ""
         for content, what in ((claimed, "claim"), (started, "start")):
-            key = f"command/{command.command_id}/{what}"
+            key = f"command/{command.command_id}/{what}{again}"
             self._add(turn, to_draft(content, idempotency_key=key, trace=command.trace))
         return turn.state.commands[command.command_id]
 
@@ -293,10 +307,10 @@ class TurnPlanner:
 
     def _hint_unclaimed(self, turn: Turn) -> None:
         """Wake workers for what was issued and not handed over in the same append."""
-        issued = [draft.command_id for draft in turn.drafts if draft.event_type == "command.issued"]
-        for command_id in issued:
+        offered = [draft.command_id for draft in turn.drafts if draft.event_type in OFFERS]
+        for command_id in offered:
             command = turn.state.commands[command_id]
-            if command.status is CommandStatus.ISSUED:
+            if command.is_claimable:
                 turn.hints.append(self.hint(turn.state, command))
 
     def hint(self, state: State, command: Command) -> Hint:
@@ -330,6 +344,8 @@ class TurnPlanner:
             cause_step=command.cause_step,
             trace=command.trace or execution.trace,
             evaluation=command.evaluation,
+            pool=command.pool,
+            parked=command.parked,
         )
 
 
@@ -337,7 +353,7 @@ def claimable(state: State) -> list[Command]:
     """Commands that nobody has claimed."""
     if state.execution.status.is_final:
         return []
-    return [command for command in state.commands.values() if command.status is CommandStatus.ISSUED]
+    return [command for command in state.commands.values() if command.is_claimable]
 
 
 def _claim_refusal(state: State, command: Command | None, worker: Worker) -> str:
@@ -347,7 +363,9 @@ def _claim_refusal(state: State, command: Command | None, worker: Worker) -> str
         return "command.not_found"
     if not command.is_open:
         return "command.closed"
-    if command.status is not CommandStatus.ISSUED and command.worker_id != worker.worker_id:
+    if command.status is CommandStatus.PARKED:
+        return "command.parked"
+    if not command.is_claimable and command.worker_id != worker.worker_id:
         return "command.held"
     return ""
 

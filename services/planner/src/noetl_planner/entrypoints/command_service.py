@@ -61,6 +61,19 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
         )
         return mapping.heartbeats_message(beats)
 
+    async def Park(  # noqa: N802 - named by the contract
+        self, request: pb.ParkRequest, context: grpc.aio.ServicerContext[pb.ParkRequest, pb.ParkResponse]
+    ) -> pb.ParkResponse:
+        """Leave a command without a worker."""
+        _only_services()
+        version = await self._commands.park(
+            mapping.worker(request.worker),
+            mapping.key(request.key),
+            mapping.parked_call(request.call),
+            timeout_seconds=request.timeout.seconds + request.timeout.nanos / 1_000_000_000,
+        )
+        return pb.ParkResponse(stream_version=version)
+
     async def Abandon(  # noqa: N802 - named by the contract
         self, request: pb.AbandonRequest, context: grpc.aio.ServicerContext[pb.AbandonRequest, pb.AbandonResponse]
     ) -> pb.AbandonResponse:

@@ -61,11 +61,23 @@ class AnswerQueries:
         raise DeadlinePassed(f"execution {execution_id} is at version {view.stream_version}, not yet at {min_version}")
 
     async def list_executions(
-        self, scope: Scope, *, status: str = "", path: str = "", page_size: int = 50, page_token: str = ""
+        self,
+        scope: Scope,
+        *,
+        status: str = "",
+        path: str = "",
+        parent_execution_id: int | None = None,
+        page_size: int = 50,
+        page_token: str = "",
     ) -> ExecutionPage:
         """Executions of a tenant and organization, newest first."""
         return await self._store.list_executions(
-            scope, status=status, path=path, page_size=page_size, page_token=page_token
+            scope,
+            status=status,
+            path=path,
+            parent_execution_id=parent_execution_id,
+            page_size=page_size,
+            page_token=page_token,
         )
 
     async def silent_commands(self, *, limit: int = 100, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:

@@ -69,6 +69,11 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
             whose,
             status=request.status,
             path=request.path,
+            parent_execution_id=(
+                parse_id(request.parent_execution_id, what="parent_execution_id")
+                if request.parent_execution_id
+                else None
+            ),
             page_size=_page_size(request.page_size, default=DEFAULT_EXECUTIONS),
             page_token=request.page_token,
         )

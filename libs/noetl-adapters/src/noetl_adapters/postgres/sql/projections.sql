@@ -109,6 +109,15 @@ WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND path = $
 ORDER BY execution_id DESC
 LIMIT $4
 
+-- name: list_children — of one execution; status and path, if any are given, are checked on the way
+SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
+       start_time, end_time, error::text, stream_version, parent_execution_id
+FROM noetl.execution
+WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND parent_execution_id = $5
+  AND ($6 = '' OR status = $6) AND ($7 = '' OR path = $7)
+ORDER BY execution_id DESC
+LIMIT $4
+
 -- name: silent_commands — now() rather than clock_timestamp(): an index can only be searched for what stands still
 SELECT execution_id, command_id, tenant_id, organization_id, step, attempt, worker_id, aggregate_version, lease_until,
        trace

@@ -125,6 +125,8 @@ class Command(_message.Message):
     ISSUED_AT_FIELD_NUMBER: _builtins.int
     VARIABLES_FIELD_NUMBER: _builtins.int
     EVALUATION_JSON_FIELD_NUMBER: _builtins.int
+    PARKED_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
@@ -147,6 +149,8 @@ class Command(_message.Message):
     """Of an internal command: which control expressions to evaluate instead of running a step, as a JSON object.
     Empty for a step's own command.
     """
+    pool: _builtins.str
+    """Pool that it was issued for."""
     @_builtins.property
     def key(self) -> Global___CommandKey:
         """Which command."""
@@ -171,6 +175,10 @@ class Command(_message.Message):
     def variables(self) -> Global___Variables:
         """Variables that were set since the start, over the workload."""
 
+    @_builtins.property
+    def parked(self) -> Global___ParkedCall:
+        """Where its pipeline goes on; unset for one that begins."""
+
     def __init__(
         self,
         *,
@@ -190,14 +198,52 @@ class Command(_message.Message):
         issued_at: _timestamp_pb2.Timestamp | None = ...,
         variables: Global___Variables | None = ...,
         evaluation_json: _builtins.bytes = ...,
+        parked: Global___ParkedCall | None = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "parked", b"parked", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Command: _TypeAlias = Command  # noqa: Y015
+
+@_typing.final
+class ParkedCall(_message.Message):
+    """A call that has waited for a child."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    CHILD_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """The call; the same in every attempt of the command."""
+    child_execution_id: _builtins.str
+    """The child."""
+    status: _builtins.str
+    """How the child ended: completed, failed, cancelled; or timeout, when it goes on."""
+    @_builtins.property
+    def pipeline(self) -> _common_pb2.PayloadRef:
+        """Where the pipeline stands, by reference."""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        child_execution_id: _builtins.str = ...,
+        pipeline: _common_pb2.PayloadRef | None = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pipeline", b"pipeline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "child_execution_id", b"child_execution_id", "pipeline", b"pipeline", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParkedCall: _TypeAlias = ParkedCall  # noqa: Y015
 
 @_typing.final
 class Variables(_message.Message):
@@ -473,6 +519,70 @@ class HeartbeatResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatResponse: _TypeAlias = HeartbeatResponse  # noqa: Y015
+
+@_typing.final
+class ParkRequest(_message.Message):
+    """Request of Park."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def worker(self) -> Global___Worker:
+        """Who parks."""
+
+    @_builtins.property
+    def key(self) -> Global___CommandKey:
+        """Which command."""
+
+    @_builtins.property
+    def call(self) -> Global___ParkedCall:
+        """What it waits for; without a status."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """For how long it waits, at most."""
+
+    def __init__(
+        self,
+        *,
+        worker: Global___Worker | None = ...,
+        key: Global___CommandKey | None = ...,
+        call: Global___ParkedCall | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "key", b"key", "timeout", b"timeout", "worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "key", b"key", "timeout", b"timeout", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParkRequest: _TypeAlias = ParkRequest  # noqa: Y015
+
+@_typing.final
+class ParkResponse(_message.Message):
+    """Response of Park."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the event that parked it."""
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParkResponse: _TypeAlias = ParkResponse  # noqa: Y015
 
 @_typing.final
 class AbandonRequest(_message.Message):

@@ -50,6 +50,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatResponse.FromString,
                 _registered_method=True)
+        self.Park = channel.unary_unary(
+                '/noetl.command.v1.CommandService/Park',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.FromString,
+                _registered_method=True)
         self.Abandon = channel.unary_unary(
                 '/noetl.command.v1.CommandService/Abandon',
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonRequest.SerializeToString,
@@ -82,6 +87,13 @@ class CommandServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Park(self, request, context):
+        """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Abandon(self, request, context):
         """Gives up an attempt whose worker is silent; refused if the worker was heard of since.
         """
@@ -106,6 +118,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.Heartbeat,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'Park': grpc.unary_unary_rpc_method_handler(
+                    servicer.Park,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.SerializeToString,
             ),
             'Abandon': grpc.unary_unary_rpc_method_handler(
                     servicer.Abandon,
@@ -195,6 +212,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/Heartbeat',
             noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Park(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/Park',
+            noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class CommandServiceStub:
     """Takes the result of a command and may hand back the next one. Safe to repeat."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_command_pb2.HeartbeatRequest, _command_pb2.HeartbeatResponse]
     """Keeps claims alive and says which of them no longer count."""
+    Park: _grpc.UnaryUnaryMultiCallable[_command_pb2.ParkRequest, _command_pb2.ParkResponse]
+    """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
     Abandon: _grpc.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
 
@@ -53,6 +55,8 @@ class CommandServiceAsyncStub(CommandServiceStub):
     """Takes the result of a command and may hand back the next one. Safe to repeat."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_command_pb2.HeartbeatRequest, _command_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Keeps claims alive and says which of them no longer count."""
+    Park: _aio.UnaryUnaryMultiCallable[_command_pb2.ParkRequest, _command_pb2.ParkResponse]  # type: ignore[assignment]
+    """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
     Abandon: _aio.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]  # type: ignore[assignment]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
 
@@ -82,6 +86,14 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.HeartbeatResponse, _abc.Awaitable[_command_pb2.HeartbeatResponse]]:
         """Keeps claims alive and says which of them no longer count."""
+
+    @_abc_1.abstractmethod
+    def Park(
+        self,
+        request: _command_pb2.ParkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.ParkResponse, _abc.Awaitable[_command_pb2.ParkResponse]]:
+        """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
 
     @_abc_1.abstractmethod
     def Abandon(

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"noetl/execution/v1/execution.proto\x12\x12noetl.execution.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xfc\x02\n\tExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x0e\n\x06status\x18\x04 \x01(\t\x12\x17\n\x0flast_event_type\x18\x05 \x01(\t\x12\x16\n\x0elast_node_name\x18\x06 \x01(\t\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nerror_json\x18\t \x01(\x0c\x12\x12\n\nstate_json\x18\n \x01(\x0c\x12\x16\n\x0estream_version\x18\x0b \x01(\x03\x12\x1b\n\x13parent_execution_id\x18\x0c \x01(\t\x12\x11\n\ttenant_id\x18\r \x01(\t\x12\x17\n\x0forganization_id\x18\x0e \x01(\t\x12\x12\n\ncatalog_id\x18\x0f \x01(\t\"\x93\x01\n\x0e\x45xecuteRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x14\n\x0cpayload_json\x18\x05 \x01(\x0c\x12\x11\n\tstart_key\x18\x06 \x01(\t\"W\n\x0f\x45xecuteResponse\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x05\"^\n\nGetRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"?\n\x0bGetResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"y\n\x0bListRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"Z\n\x0cListResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\\\n\rCancelRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"(\n\x0e\x43\x61ncelResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\"\x82\x01\n\x0fReadLogsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x04 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\"e\n\x10ReadLogsResponse\x12)\n\x04logs\x18\x01 \x03(\x0b\x32\x1b.noetl.execution.v1.CallLog\x12\x14\n\x0cnext_version\x18\x02 \x01(\x03\x12\x10\n\x08terminal\x18\x03 \x01(\x08\"\x93\x02\n\x07\x43\x61llLog\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x12\n\nactivation\x18\x04 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x08\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x07outputs\x18\x08 \x03(\x0b\x32\x1e.noetl.execution.v1.CallOutput\x12\x15\n\rleft_out_runs\x18\t \x01(\x05\x12\x12\n\nfirst_runs\x18\n \x01(\x05\x12\x0f\n\x07missing\x18\x0b \x01(\t\"G\n\nCallOutput\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\x05\x12\x0e\n\x06stdout\x18\x03 \x01(\t\x12\x0e\n\x06stderr\x18\x04 \x01(\t2\xa3\x03\n\x10\x45xecutionService\x12R\n\x07\x45xecute\x12\".noetl.execution.v1.ExecuteRequest\x1a#.noetl.execution.v1.ExecuteResponse\x12\x46\n\x03Get\x12\x1e.noetl.execution.v1.GetRequest\x1a\x1f.noetl.execution.v1.GetResponse\x12I\n\x04List\x12\x1f.noetl.execution.v1.ListRequest\x1a .noetl.execution.v1.ListResponse\x12O\n\x06\x43\x61ncel\x12!.noetl.execution.v1.CancelRequest\x1a\".noetl.execution.v1.CancelResponse\x12W\n\x08ReadLogs\x12#.noetl.execution.v1.ReadLogsRequest\x1a$.noetl.execution.v1.ReadLogsResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"noetl/execution/v1/execution.proto\x12\x12noetl.execution.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xfc\x02\n\tExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x0e\n\x06status\x18\x04 \x01(\t\x12\x17\n\x0flast_event_type\x18\x05 \x01(\t\x12\x16\n\x0elast_node_name\x18\x06 \x01(\t\x12.\n\nstart_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nerror_json\x18\t \x01(\x0c\x12\x12\n\nstate_json\x18\n \x01(\x0c\x12\x16\n\x0estream_version\x18\x0b \x01(\x03\x12\x1b\n\x13parent_execution_id\x18\x0c \x01(\t\x12\x11\n\ttenant_id\x18\r \x01(\t\x12\x17\n\x0forganization_id\x18\x0e \x01(\t\x12\x12\n\ncatalog_id\x18\x0f \x01(\t\"\xe5\x01\n\x0e\x45xecuteRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x05\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x14\n\x0cpayload_json\x18\x05 \x01(\x0c\x12\x11\n\tstart_key\x18\x06 \x01(\t\x12\x1b\n\x13parent_execution_id\x18\x07 \x01(\t\x12\x33\n\x0bparent_call\x18\x08 \x01(\x0b\x32\x1e.noetl.execution.v1.ParentCall\"\\\n\nParentCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\t\x12\r\n\x05waits\x18\x05 \x01(\x08\"W\n\x0f\x45xecuteResponse\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x08\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x05\"^\n\nGetRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"?\n\x0bGetResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"\x96\x01\n\x0bListRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x13parent_execution_id\x18\x06 \x01(\t\"Z\n\x0cListResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\rCancelRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x12\n\nno_cascade\x18\x04 \x01(\x08\"G\n\x0e\x43\x61ncelResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x1d\n\x15\x63\x61ncelled_descendants\x18\x02 \x01(\x05\"\x82\x01\n\x0fReadLogsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x0c\n\x04step\x18\x03 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x04 \x01(\x03\x12\x0e\n\x06\x66ollow\x18\x05 \x01(\x08\"e\n\x10ReadLogsResponse\x12)\n\x04logs\x18\x01 \x03(\x0b\x32\x1b.noetl.execution.v1.CallLog\x12\x14\n\x0cnext_version\x18\x02 \x01(\x03\x12\x10\n\x08terminal\x18\x03 \x01(\x08\"\x93\x02\n\x07\x43\x61llLog\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x0c\n\x04step\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\x12\n\nactivation\x18\x04 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x08\x12,\n\x08\x65nded_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x07outputs\x18\x08 \x03(\x0b\x32\x1e.noetl.execution.v1.CallOutput\x12\x15\n\rleft_out_runs\x18\t \x01(\x05\x12\x12\n\nfirst_runs\x18\n \x01(\x05\x12\x0f\n\x07missing\x18\x0b \x01(\t\"G\n\nCallOutput\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x0b\n\x03run\x18\x02 \x01(\x05\x12\x0e\n\x06stdout\x18\x03 \x01(\t\x12\x0e\n\x06stderr\x18\x04 \x01(\t2\xa3\x03\n\x10\x45xecutionService\x12R\n\x07\x45xecute\x12\".noetl.execution.v1.ExecuteRequest\x1a#.noetl.execution.v1.ExecuteResponse\x12\x46\n\x03Get\x12\x1e.noetl.execution.v1.GetRequest\x1a\x1f.noetl.execution.v1.GetResponse\x12I\n\x04List\x12\x1f.noetl.execution.v1.ListRequest\x1a .noetl.execution.v1.ListResponse\x12O\n\x06\x43\x61ncel\x12!.noetl.execution.v1.CancelRequest\x1a\".noetl.execution.v1.CancelResponse\x12W\n\x08ReadLogs\x12#.noetl.execution.v1.ReadLogsRequest\x1a$.noetl.execution.v1.ReadLogsResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,29 +36,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXECUTION']._serialized_start=122
   _globals['_EXECUTION']._serialized_end=502
   _globals['_EXECUTEREQUEST']._serialized_start=505
-  _globals['_EXECUTEREQUEST']._serialized_end=652
-  _globals['_EXECUTERESPONSE']._serialized_start=654
-  _globals['_EXECUTERESPONSE']._serialized_end=741
-  _globals['_GETREQUEST']._serialized_start=743
-  _globals['_GETREQUEST']._serialized_end=837
-  _globals['_GETRESPONSE']._serialized_start=839
-  _globals['_GETRESPONSE']._serialized_end=902
-  _globals['_LISTREQUEST']._serialized_start=904
-  _globals['_LISTREQUEST']._serialized_end=1025
-  _globals['_LISTRESPONSE']._serialized_start=1027
-  _globals['_LISTRESPONSE']._serialized_end=1117
-  _globals['_CANCELREQUEST']._serialized_start=1119
-  _globals['_CANCELREQUEST']._serialized_end=1211
-  _globals['_CANCELRESPONSE']._serialized_start=1213
-  _globals['_CANCELRESPONSE']._serialized_end=1253
-  _globals['_READLOGSREQUEST']._serialized_start=1256
-  _globals['_READLOGSREQUEST']._serialized_end=1386
-  _globals['_READLOGSRESPONSE']._serialized_start=1388
-  _globals['_READLOGSRESPONSE']._serialized_end=1489
-  _globals['_CALLLOG']._serialized_start=1492
-  _globals['_CALLLOG']._serialized_end=1767
-  _globals['_CALLOUTPUT']._serialized_start=1769
-  _globals['_CALLOUTPUT']._serialized_end=1840
-  _globals['_EXECUTIONSERVICE']._serialized_start=1843
-  _globals['_EXECUTIONSERVICE']._serialized_end=2262
+  _globals['_EXECUTEREQUEST']._serialized_end=734
+  _globals['_PARENTCALL']._serialized_start=736
+  _globals['_PARENTCALL']._serialized_end=828
+  _globals['_EXECUTERESPONSE']._serialized_start=830
+  _globals['_EXECUTERESPONSE']._serialized_end=917
+  _globals['_GETREQUEST']._serialized_start=919
+  _globals['_GETREQUEST']._serialized_end=1013
+  _globals['_GETRESPONSE']._serialized_start=1015
+  _globals['_GETRESPONSE']._serialized_end=1078
+  _globals['_LISTREQUEST']._serialized_start=1081
+  _globals['_LISTREQUEST']._serialized_end=1231
+  _globals['_LISTRESPONSE']._serialized_start=1233
+  _globals['_LISTRESPONSE']._serialized_end=1323
+  _globals['_CANCELREQUEST']._serialized_start=1325
+  _globals['_CANCELREQUEST']._serialized_end=1437
+  _globals['_CANCELRESPONSE']._serialized_start=1439
+  _globals['_CANCELRESPONSE']._serialized_end=1510
+  _globals['_READLOGSREQUEST']._serialized_start=1513
+  _globals['_READLOGSREQUEST']._serialized_end=1643
+  _globals['_READLOGSRESPONSE']._serialized_start=1645
+  _globals['_READLOGSRESPONSE']._serialized_end=1746
+  _globals['_CALLLOG']._serialized_start=1749
+  _globals['_CALLLOG']._serialized_end=2024
+  _globals['_CALLOUTPUT']._serialized_start=2026
+  _globals['_CALLOUTPUT']._serialized_end=2097
+  _globals['_EXECUTIONSERVICE']._serialized_start=2100
+  _globals['_EXECUTIONSERVICE']._serialized_end=2519
 # @@protoc_insertion_point(module_scope)

@@ -114,6 +114,8 @@ class ExecuteRequest(_message.Message):
     CATALOG_ID_FIELD_NUMBER: _builtins.int
     PAYLOAD_JSON_FIELD_NUMBER: _builtins.int
     START_KEY_FIELD_NUMBER: _builtins.int
+    PARENT_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PARENT_CALL_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """Catalog key; ignored if catalog_id is given."""
     version: _builtins.int
@@ -124,9 +126,15 @@ class ExecuteRequest(_message.Message):
     """Variables merged over the playbook's workload, a JSON object; empty means none."""
     start_key: _builtins.str
     """Makes repeated requests start one execution; empty means each starts its own."""
+    parent_execution_id: _builtins.str
+    """Execution under which it is started; empty means none. Refused if that one has ended."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """For whom; see Scope."""
+
+    @_builtins.property
+    def parent_call(self) -> Global___ParentCall:
+        """The call that starts it; for services."""
 
     def __init__(
         self,
@@ -137,14 +145,54 @@ class ExecuteRequest(_message.Message):
         catalog_id: _builtins.str = ...,
         payload_json: _builtins.bytes = ...,
         start_key: _builtins.str = ...,
+        parent_execution_id: _builtins.str = ...,
+        parent_call: Global___ParentCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["parent_call", b"parent_call", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_id", b"catalog_id", "path", b"path", "payload_json", b"payload_json", "scope", b"scope", "start_key", b"start_key", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_id", b"catalog_id", "parent_call", b"parent_call", "parent_execution_id", b"parent_execution_id", "path", b"path", "payload_json", b"payload_json", "scope", b"scope", "start_key", b"start_key", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecuteRequest: _TypeAlias = ExecuteRequest  # noqa: Y015
+
+@_typing.final
+class ParentCall(_message.Message):
+    """A call of a parent that starts a child; every start under one call_id is one child, whatever else it says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    WAITS_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """Names the call; the same in every attempt of the command."""
+    command_id: _builtins.str
+    """The attempt that asks."""
+    step: _builtins.str
+    """Its step."""
+    pool: _builtins.str
+    """Its pool."""
+    waits: _builtins.bool
+    """Whether the call waits: the child's end then resumes it."""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        command_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        waits: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "command_id", b"command_id", "pool", b"pool", "step", b"step", "waits", b"waits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParentCall: _TypeAlias = ParentCall  # noqa: Y015
 
 @_typing.final
 class ExecuteResponse(_message.Message):
@@ -247,6 +295,7 @@ class ListRequest(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARENT_EXECUTION_ID_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """Only this status; empty means all."""
     path: _builtins.str
@@ -255,6 +304,8 @@ class ListRequest(_message.Message):
     """Largest number of executions, at most 1000; 0 means 50."""
     page_token: _builtins.str
     """Token of the next page; empty for the first."""
+    parent_execution_id: _builtins.str
+    """Only children of this execution; empty means all."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -267,10 +318,11 @@ class ListRequest(_message.Message):
         path: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        parent_execution_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "scope", b"scope", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent_execution_id", b"parent_execution_id", "path", b"path", "scope", b"scope", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -313,10 +365,13 @@ class CancelRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    NO_CASCADE_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     reason: _builtins.str
     """Why, for people."""
+    no_cascade: _builtins.bool
+    """Leave its descendants alone; otherwise they end with it."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -327,10 +382,11 @@ class CancelRequest(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         execution_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        no_cascade: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "no_cascade", b"no_cascade", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -343,16 +399,20 @@ class CancelResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    CANCELLED_DESCENDANTS_FIELD_NUMBER: _builtins.int
     stream_version: _builtins.int
     """Version of the event that cancelled it."""
+    cancelled_descendants: _builtins.int
+    """How many descendants this request has cancelled."""
     def __init__(
         self,
         *,
         stream_version: _builtins.int = ...,
+        cancelled_descendants: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stream_version", b"stream_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_descendants", b"cancelled_descendants", "stream_version", b"stream_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

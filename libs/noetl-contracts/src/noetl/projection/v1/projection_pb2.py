@@ -27,7 +27,7 @@ from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb
 from noetl.execution.v1 import execution_pb2 as noetl_dot_execution_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$noetl/projection/v1/projection.proto\x12\x13noetl.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a\"noetl/execution/v1/execution.proto\"g\n\x13GetExecutionRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"H\n\x14GetExecutionResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"\x83\x01\n\x15ListExecutionsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"d\n\x16ListExecutionsResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf2\x01\n\rSilentCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x17\n\x0forganization_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregate_version\x18\x08 \x01(\x03\x12/\n\x0blease_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\n \x01(\t\"B\n\x19ListSilentCommandsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x1aListSilentCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.SilentCommand\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xda\x02\n\x11ProjectionService\x12\x63\n\x0cGetExecution\x12(.noetl.projection.v1.GetExecutionRequest\x1a).noetl.projection.v1.GetExecutionResponse\x12i\n\x0eListExecutions\x12*.noetl.projection.v1.ListExecutionsRequest\x1a+.noetl.projection.v1.ListExecutionsResponse\x12u\n\x12ListSilentCommands\x12..noetl.projection.v1.ListSilentCommandsRequest\x1a/.noetl.projection.v1.ListSilentCommandsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$noetl/projection/v1/projection.proto\x12\x13noetl.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a\"noetl/execution/v1/execution.proto\"g\n\x13GetExecutionRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"H\n\x14GetExecutionResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"\xa0\x01\n\x15ListExecutionsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x13parent_execution_id\x18\x06 \x01(\t\"d\n\x16ListExecutionsResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf2\x01\n\rSilentCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x17\n\x0forganization_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregate_version\x18\x08 \x01(\x03\x12/\n\x0blease_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\n \x01(\t\"B\n\x19ListSilentCommandsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x1aListSilentCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.SilentCommand\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xda\x02\n\x11ProjectionService\x12\x63\n\x0cGetExecution\x12(.noetl.projection.v1.GetExecutionRequest\x1a).noetl.projection.v1.GetExecutionResponse\x12i\n\x0eListExecutions\x12*.noetl.projection.v1.ListExecutionsRequest\x1a+.noetl.projection.v1.ListExecutionsResponse\x12u\n\x12ListSilentCommands\x12..noetl.projection.v1.ListSilentCommandsRequest\x1a/.noetl.projection.v1.ListSilentCommandsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,15 +39,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETEXECUTIONRESPONSE']._serialized_start=265
   _globals['_GETEXECUTIONRESPONSE']._serialized_end=337
   _globals['_LISTEXECUTIONSREQUEST']._serialized_start=340
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=471
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=473
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=573
-  _globals['_SILENTCOMMAND']._serialized_start=576
-  _globals['_SILENTCOMMAND']._serialized_end=818
-  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_start=820
-  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_end=886
-  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_start=888
-  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_end=995
-  _globals['_PROJECTIONSERVICE']._serialized_start=998
-  _globals['_PROJECTIONSERVICE']._serialized_end=1344
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=500
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=502
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=602
+  _globals['_SILENTCOMMAND']._serialized_start=605
+  _globals['_SILENTCOMMAND']._serialized_end=847
+  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_start=849
+  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_end=915
+  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_start=917
+  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_end=1024
+  _globals['_PROJECTIONSERVICE']._serialized_start=1027
+  _globals['_PROJECTIONSERVICE']._serialized_end=1373
 # @@protoc_insertion_point(module_scope)

@@ -88,6 +88,7 @@ class ListExecutionsRequest(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    PARENT_EXECUTION_ID_FIELD_NUMBER: _builtins.int
     status: _builtins.str
     """Only this status; empty means all."""
     path: _builtins.str
@@ -96,6 +97,8 @@ class ListExecutionsRequest(_message.Message):
     """Largest number of executions, at most 1000; 0 means 50."""
     page_token: _builtins.str
     """Token of the next page; empty for the first."""
+    parent_execution_id: _builtins.str
+    """Only children of this execution; empty means all."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -108,10 +111,11 @@ class ListExecutionsRequest(_message.Message):
         path: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        parent_execution_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "path", b"path", "scope", b"scope", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent_execution_id", b"parent_execution_id", "path", b"path", "scope", b"scope", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,6 +48,8 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
                 catalog_id=request.catalog_id,
                 payload=_payload(request.payload_json),
                 start_key=request.start_key,
+                parent_execution_id=_optional_id(request.parent_execution_id),
+                parent_call=mapping.parent_call(request.parent_call) if request.HasField("parent_call") else None,
             ),
         )
         return pb.ExecuteResponse(
@@ -78,6 +80,7 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
             scope_of(request.scope),
             status=request.status,
             path=request.path,
+            parent_execution_id=_optional_id(request.parent_execution_id),
             size=request.page_size,
             token=request.page_token,
         )
@@ -90,13 +93,18 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
         self, request: pb.CancelRequest, context: grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
     ) -> pb.CancelResponse:
         """End an execution now."""
-        version = await self._cancel_execution(
+        cancelled = await self._cancel_execution(
             current_caller(),
             scope_of(request.scope),
             parse_id(request.execution_id, what="execution_id"),
             reason=request.reason,
+            cascade=not request.no_cascade,
         )
-        return pb.CancelResponse(stream_version=version)
+        return pb.CancelResponse(stream_version=cancelled.stream_version, cancelled_descendants=cancelled.descendants)
+
+
+def _optional_id(text: str) -> int | None:
+    return parse_id(text, what="parent_execution_id") if text else None
 
     async def ReadLogs(  # noqa: N802 - named by the contract
         self, request: pb.ReadLogsRequest, context: grpc.aio.ServicerContext[pb.ReadLogsRequest, pb.ReadLogsResponse]

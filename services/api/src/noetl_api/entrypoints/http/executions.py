@@ -77,12 +77,21 @@ async def list_executions(
     use_cases: UseCasesOf,
     status: Annotated[str, Query(description="Only this status.")] = "",
     path: Annotated[str, Query(description="Only this playbook.")] = "",
+    parent_execution_id: Annotated[str, Query(description="Only children of this execution.")] = "",
     page_size: PageSize = 0,
     page_token: PageToken = "",
 ) -> ExecutionsOut:
     """Executions as projected, newest first."""
     page = await use_cases.query_executions.list(
-        caller, scope, status=status, path=path, size=page_size, token=page_token
+        caller,
+        scope,
+        status=status,
+        path=path,
+        parent_execution_id=(
+            parse_id(parent_execution_id, what="parent_execution_id") if parent_execution_id else None
+        ),
+        size=page_size,
+        token=page_token,
     )
     return ExecutionsOut(
         executions=[ExecutionOut.of(view) for view in page.executions], next_page_token=page.next_page_token
@@ -169,7 +178,13 @@ async def cancel(
     use_cases: UseCasesOf,
     body: CancelBody | None = None,
 ) -> CancelledOut:
-    """End an execution now; repeating it is harmless."""
-    reason = body.reason if body is not None else ""
-    version = await use_cases.cancel_execution(caller, scope, execution_id, reason=reason)
-    return CancelledOut(execution_id=str(execution_id), stream_version=version)
+    """End an execution and its descendants now; repeating it is harmless, and goes on where it was interrupted."""
+    wanted = body or CancelBody()
+    cancelled = await use_cases.cancel_execution(
+        caller, scope, execution_id, reason=wanted.reason, cascade=wanted.cascade
+    )
+    return CancelledOut(
+        execution_id=str(execution_id),
+        stream_version=cancelled.stream_version,
+        cancelled_descendants=cancelled.descendants,
+    )

@@ -180,9 +180,7 @@ class CancelBody(_Request):
     """Why an execution is cancelled."""
 
     reason: str = ""
-    cascade: bool = Field(
-        default=True, description="Accepted; no execution starts others yet, so there are none to end."
-    )
+    cascade: bool = Field(default=True, description="Whether its descendants end with it.")
 
 
 class CancelledOut(BaseModel):
@@ -191,6 +189,7 @@ class CancelledOut(BaseModel):
     execution_id: str
     status: str = "cancelled"
     stream_version: int
+    cancelled_descendants: int = 0
 
 
 class EventOut(BaseModel):
