@@ -132,7 +132,7 @@ def _number_request(prepared: PreparedRequest, overlay: _Overlay) -> tuple[Appen
 
 
 def _refuse_taken_start(start: StreamStart, first: StoredEvent) -> None:
-    """What else the request says speaks of an execution under a new id, which there will not be: the first one is named."""
+    """What else the request says speaks of an execution that there will not be; the first one is named."""
     envelope = first.envelope()
     raise KeyTaken(
         key=start.start_key,

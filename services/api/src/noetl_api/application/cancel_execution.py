@@ -91,7 +91,7 @@ class CancelExecution:
         raise Unavailable(f"execution {execution_id} has more descendants than can be ended now: repeat the request")
 
     async def _cancel_together(self, caller: Caller, owner: Scope, ids: tuple[int, ...], reason: str) -> int:
-        """One append; if somebody has ended meanwhile, one by one. Their parents have ended: nobody is to be resumed."""
+        """One append, or one by one if somebody has ended meanwhile; parents have ended and need not be resumed."""
         try:
             await self._append(caller, owner, ids, reason)
         except AlreadyTerminal:
