@@ -102,10 +102,6 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
         )
         return pb.CancelResponse(stream_version=cancelled.stream_version, cancelled_descendants=cancelled.descendants)
 
-
-def _optional_id(text: str) -> int | None:
-    return parse_id(text, what="parent_execution_id") if text else None
-
     async def ReadLogs(  # noqa: N802 - named by the contract
         self, request: pb.ReadLogsRequest, context: grpc.aio.ServicerContext[pb.ReadLogsRequest, pb.ReadLogsResponse]
     ) -> AsyncIterator[pb.ReadLogsResponse]:
@@ -124,6 +120,10 @@ def _optional_id(text: str) -> int | None:
                 next_version=page.next_version,
                 terminal=page.terminal,
             )
+
+
+def _optional_id(text: str) -> int | None:
+    return parse_id(text, what="parent_execution_id") if text else None
 
 
 def _payload(data: bytes) -> JsonObject:
