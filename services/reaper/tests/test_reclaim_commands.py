@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from noetl_core.children.state import ParkedCall
 from noetl_core.errors import (
     AlreadyTerminal,
     KeyTaken,
@@ -119,6 +120,9 @@ class Planner:
         logs: PayloadRef | None = None,
     ) -> Completion:
         raise AssertionError("the reaper completes nothing")
+
+    async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
+        raise AssertionError("the reaper parks nothing")
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         raise AssertionError("the reaper keeps nothing alive")

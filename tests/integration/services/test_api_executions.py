@@ -194,7 +194,7 @@ async def test_a_service_acts_for_the_scope_that_it_names(api: Any) -> None:
 
     started = await service.executions.execute(ACME, path="examples/hello")
     source = await service.catalog.get(None, catalog_id=registered.entry.catalog_id)
-    version = await service.executions.cancel(None, started.execution_id)
+    version = (await service.executions.cancel(None, started.execution_id)).stream_version
 
     assert (await ada.executions.get(None, started.execution_id)).status == "CANCELLED"
     assert source.content == HELLO

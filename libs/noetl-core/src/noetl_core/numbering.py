@@ -123,17 +123,19 @@ def _number_request(prepared: PreparedRequest, overlay: _Overlay) -> tuple[Appen
     appended: list[Appended] = []
     for stream in prepared.streams:
         found = _number_stream(request, stream, overlay)
-        if found[0].duplicate and stream.append.start is not None and len(prepared.streams) > 1:
-            _refuse_taken_start(stream.append.start, found[0].event)
+        if found[0].duplicate and len(prepared.streams) > 1:
+            _refuse_taken_start(stream, found[0].event)
         appended.extend(found)
     if overlay.events:
         _check_fence(request, prepared.streams, overlay.view)
     return tuple(appended)
 
 
-def _refuse_taken_start(start: StreamStart, first: StoredEvent) -> None:
+def _refuse_taken_start(stream: PreparedStream, first: StoredEvent) -> None:
     """What else the request says speaks of an execution that there will not be; the first one is named."""
-    envelope = first.envelope()
+    start, envelope = stream.append.start, first.envelope()
+    if start is None or envelope.execution_id == stream.append.execution_id:
+        return
     raise KeyTaken(
         key=start.start_key,
         event_id=str(envelope.event_id),

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from noetl_core.commands.events import CommandIssued
@@ -251,7 +252,7 @@ class ProjectionStoreCompliance(ABC):
         foreign = two_steps(History(EXECUTION + 4, tenant_id="other"))
         await store.write([projected(one) for one in (ended, open_one, also_open, foreign)])
 
-        async def listed(**filters: str) -> list[int]:
+        async def listed(**filters: Any) -> list[int]:
             page = await store.list_executions(SCOPE, page_size=10, **filters)
             return [view.execution_id - EXECUTION for view in page.executions]
 
@@ -260,6 +261,26 @@ class ProjectionStoreCompliance(ABC):
         assert await listed(path="examples/hello") == [3, 1]
         assert await listed(status="RUNNING", path="examples/hello") == [3]
         assert await listed(status="FAILED") == []
+
+    async def test_children_are_listed_by_their_parent(self, store: ProjectionStore) -> None:
+        parent = EXECUTION + 1
+        below = [History(EXECUTION + number, parent_execution_id=parent) for number in (2, 3, 4)]
+        await store.write(
+            [
+                projected(two_steps(below[0])),
+                *(projected(one.add(initialized())) for one in below[1:]),
+                *(projected(two_steps(History(other))) for other in (parent, EXECUTION + 5)),
+            ]
+        )
+
+        first = await store.list_executions(SCOPE, parent_execution_id=parent, page_size=2)
+        rest = await store.list_executions(
+            SCOPE, parent_execution_id=parent, page_size=2, page_token=first.next_page_token
+        )
+        running = await store.list_executions(SCOPE, parent_execution_id=parent, status="RUNNING")
+
+        assert [view.execution_id - EXECUTION for view in (*first.executions, *rest.executions)] == [4, 3, 2]
+        assert [view.execution_id - EXECUTION for view in running.executions] == [4, 3]
 
     @pytest.mark.parametrize("token", ["x", "-1", "0", "1; DROP TABLE"])
     async def test_a_page_token_that_nobody_gave_out_is_refused(self, store: ProjectionStore, token: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
-from noetl_core.ports.projections import ExecutionView
+from noetl_core.ports.projections import ExecutionPage, ExecutionView
 from noetl_core.state_json import state_object
 
 from noetl_cli.shown.durations import clock_text, span_text, time_text
@@ -14,6 +14,7 @@ from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.tables import table_lines
 from noetl_cli.shown.text import one_line
 
+NO_CHILDREN = ExecutionPage(executions=())
 _COLOURS: Mapping[str, str] = {
     ExecutionStatus.RUNNING: "cyan",
     ExecutionStatus.PAUSED: "yellow",
@@ -69,15 +70,22 @@ def execution_document(view: ExecutionView) -> dict[str, Any]:
     }
 
 
-def detailed_document(view: ExecutionView) -> dict[str, Any]:
-    """The same with the steps."""
-    return {**execution_document(view), "steps": [line.document() for line in step_lines(view.state)]}
+def detailed_document(view: ExecutionView, children: ExecutionPage = NO_CHILDREN) -> dict[str, Any]:
+    """The same with the steps, and the newest of the executions that it has started."""
+    return {
+        **execution_document(view),
+        "steps": [line.document() for line in step_lines(view.state)],
+        "child_count": view.state.get("children", 0),
+        "children": [execution_document(child) for child in children.executions],
+    }
 
 
 def execution_lines(view: ExecutionView) -> Iterator[str]:
     """One execution, with all there is to say in a screen."""
     yield f"execution  {view.execution_id}"
     yield f"playbook   {view.path} version {view.version}"
+    if view.parent_execution_id:
+        yield f"parent     {view.parent_execution_id}"
     yield f"status     {status_text(view.status)}"
     yield f"started    {clock_text(view.start_time)}"
     seconds = _seconds(view)
@@ -91,6 +99,16 @@ def execution_lines(view: ExecutionView) -> Iterator[str]:
         yield "steps"
         rows = [(line.step, line.status, _attempts(line.activation, line.attempt)) for line in steps]
         yield from (f"  {line}" for line in table_lines(rows))
+
+
+def children_lines(view: ExecutionView, children: ExecutionPage) -> Iterator[str]:
+    """The newest executions that it has started, and how to see the others."""
+    if not children.executions:
+        return
+    yield f"children   {view.state.get('children', len(children.executions))}"
+    yield from (f"  {line}" for line in list_lines(children.executions))
+    if children.next_page_token:
+        yield f"  there are more: noetl list --parent {view.execution_id}"
 
 
 def list_lines(views: Sequence[ExecutionView]) -> Iterator[str]:
