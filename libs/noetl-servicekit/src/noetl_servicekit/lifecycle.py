@@ -14,7 +14,9 @@ from typing import Final, NoReturn
 from noetl_core.errors import NoetlError
 
 from noetl_servicekit.env import SettingsInvalid
+from noetl_servicekit.event_loop import run_on_fast_loop
 from noetl_servicekit.logging import configure_logging, get_logger
+from noetl_servicekit.memory import collect_rarely
 from noetl_servicekit.process_settings import ProcessSettings
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tracing import start_tracing
@@ -54,7 +56,8 @@ def run_service(
         level=settings.log_level,
         log_format=settings.log_format,
     )
-    return asyncio.run(_run(main, settings, arguments))
+    collect_rarely()
+    return run_on_fast_loop(_run(main, settings, arguments))
 
 
 def _parse(

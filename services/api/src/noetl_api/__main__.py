@@ -5,12 +5,10 @@ import sys
 from noetl_servicekit.lifecycle import run_service
 
 from noetl_api.bootstrap import start
-from noetl_api.entrypoints.memory import collect_rarely
 
 
 def main() -> None:
     """Run until a signal comes."""
-    collect_rarely()
     sys.exit(run_service("api", start, description="Appends canonical events; serves HTTP and gRPC."))
 
 

@@ -1,4 +1,4 @@
-"""How this process collects garbage: rarely, because what an append allocates is gone with its answer."""
+"""How our processes collect garbage: rarely, because what a call allocates is gone with its answer."""
 
 import gc
 from typing import Final
