@@ -1,4 +1,4 @@
-"""The canonical log in PostgreSQL: a batch of requests is one transaction, and who wins is decided under head locks."""
+"""The canonical log in PostgreSQL: a batch of requests is one transaction, and who wins is decided at the heads."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 
 import asyncpg
 from noetl_core.append import Appended, Head, KnownKey, LogView, Numbered, PreparedRequest
-from noetl_core.envelope import EXECUTION_AGGREGATE, StoredEvent
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError, NotFound
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
+from noetl_adapters.postgres.asked import Asked, as_columns
 from noetl_adapters.postgres.copy_rows import (
     EVENT_COLUMNS,
     OUTBOX_COLUMNS,
@@ -25,6 +26,7 @@ from noetl_adapters.postgres.event_rows import (
     moved_columns,
     outbox_columns,
 )
+from noetl_adapters.postgres.optimistic_append import OptimisticAppend
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -42,14 +44,17 @@ Outcome = tuple[Appended, ...] | NoetlError
 class PostgresEventLog:
     """Commits batches of prepared requests and reads events back."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: asyncpg.Pool, *, optimistic: OptimisticAppend | None = None) -> None:
         self._pool = pool
         self._sql = load_queries("event_log.sql")
+        self._optimistic = optimistic or OptimisticAppend()
 
     async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
         """Commit what passes its guards; a request that does not is answered, and harms no other."""
         try:
             async with translated():
+                if (outcomes := await self._commit_unless_overtaken(requests)) is not None:
+                    return outcomes
                 return await self._commit_together(requests)
         except REFUSED_ROWS:
             # An index or a CHECK refused a row, or a start key was taken between our read and our insert: the batch
@@ -67,6 +72,20 @@ class PostgresEventLog:
                     return _refusal(exc)
         raise AssertionError("unreachable")
 
+    async def _commit_unless_overtaken(self, requests: Sequence[PreparedRequest]) -> list[Outcome] | None:
+        """In two round trips; None if the batch is large, or if somebody else moved a head between them."""
+        drafts = sum(len(stream.drafts) for prepared in requests for stream in prepared.streams)
+        if drafts >= COPY_FROM_ROWS:
+            return None
+        async with self._pool.acquire() as connection:
+            view = await self._optimistic.look(connection, requests)
+            if view is None:
+                return None
+            numbered = number(requests, view)
+            if numbered.events and not await self._optimistic.write(connection, view, numbered):
+                return None
+        return list(numbered.outcomes)
+
     async def _commit_together(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
         async with self._pool.acquire() as connection, connection.transaction():
             view = await self._view(connection, requests)
@@ -77,19 +96,19 @@ class PostgresEventLog:
 
     async def _view(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView:
         """Everything the verdict depends on, read after the heads are locked."""
-        asked = _Asked(requests)
+        asked = Asked(requests)
         heads: dict[int, Head] = {}
         if asked.heads:
             rows = await connection.fetch(self._sql["lock_heads"], sorted(asked.heads))
             heads = {row[0]: Head(*row) for row in rows}
         epochs: dict[tuple[str, int], int] = {}
         if asked.fences:
-            rows = await connection.fetch(self._sql["lock_epochs"], *_columns(sorted(asked.fences), 2))
+            rows = await connection.fetch(self._sql["lock_epochs"], *as_columns(sorted(asked.fences), 2))
             epochs = {(row[0], row[1]): row[2] for row in rows}
         aggregates = await self._aggregate_versions(connection, [a for a in asked.aggregates if a[0] in heads])
         started = await self._started(connection, asked.starts)
         rows = await connection.fetch(
-            self._sql["known_keys"], *_columns([key for key in asked.keys if key[0] in heads], 2)
+            self._sql["known_keys"], *as_columns([key for key in asked.keys if key[0] in heads], 2)
         )
         return LogView(
             now=next(row["ingest_time"] for row in rows if row[0] is None),
@@ -105,13 +124,13 @@ class PostgresEventLog:
     ) -> dict[tuple[int, str], int]:
         if not asked:
             return {}
-        rows = await connection.fetch(self._sql["aggregate_versions"], *_columns(asked, 2))
+        rows = await connection.fetch(self._sql["aggregate_versions"], *as_columns(asked, 2))
         return {(row[0], row[1]): row[2] for row in rows}
 
     async def _started(
         self, connection: asyncpg.Connection, asked: Sequence[tuple[str, str, str]]
     ) -> dict[tuple[str, str, str], KnownKey]:
-        rows = await connection.fetch(self._sql["started"], *_columns(asked, 3)) if asked else []
+        rows = await connection.fetch(self._sql["started"], *as_columns(asked, 3)) if asked else []
         if not rows:
             return {}
         first = await connection.fetch(self._sql["first_events"], [row["execution_id"] for row in rows])
@@ -190,37 +209,8 @@ def _cut_by_bytes(rows: Sequence[asyncpg.Record]) -> tuple[StoredEvent, ...]:
     return tuple(events)
 
 
-class _Asked:
-    """What a batch must know of the log before it can be judged."""
-
-    def __init__(self, requests: Sequence[PreparedRequest]) -> None:
-        self.heads: set[int] = set()
-        self.keys: list[tuple[int, str]] = []
-        self.aggregates: set[tuple[int, str]] = set()
-        self.fences: set[tuple[str, int]] = set()
-        self.starts: list[tuple[str, str, str]] = []
-        for prepared in requests:
-            request = prepared.request
-            if request.fence is not None:
-                self.fences.add((request.fence.role, request.fence.shard))
-            for stream in prepared.streams:
-                start, execution_id = stream.append.start, stream.append.execution_id
-                if start is not None and start.start_key:  # under an id that was made for it: nobody has it yet
-                    self.starts.append((request.tenant_id, request.organization_id, start.start_key))
-                    continue
-                self.heads.add(execution_id)
-                for draft in stream.drafts:
-                    self.keys.append((execution_id, draft.draft.idempotency_key))
-                    if draft.draft.aggregate_type != EXECUTION_AGGREGATE:
-                        self.aggregates.add((execution_id, draft.draft.aggregate_id))
-
-
 async def _copy(connection: asyncpg.Connection, table: str, columns: Sequence[str], rows: bytearray) -> None:
     await connection.copy_to_table(table, schema_name="noetl", columns=columns, format="binary", source=rows)
-
-
-def _columns(rows: Sequence[tuple[object, ...]], width: int) -> list[list[object]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
 def _refusal(exc: Exception) -> NoetlError:

@@ -96,6 +96,103 @@ WITH moved AS (
 )
 SELECT pg_notify('noetl_commit', notice) FROM unnest($6::text[]) AS notice
 
+-- name: look — everything that a verdict depends on, as one snapshot and without locks; `write` notices what moved since
+--
+-- One shape for all kinds of rows: h heads, e epochs, a versions of aggregates, k known keys, s taken start keys, t the time.
+-- The sub-selects with OFFSET 0 stay lookups, whatever the planner thinks of the table.
+SELECT 'h' AS kind, execution_id, tenant_id AS text1, organization_id AS text2, last_checksum AS text3, NULL AS text4,
+       shard::bigint AS number1, version AS number2, parent_execution_id AS number3, last_ingest_time AS moment,
+       terminal, NULL::bytea AS body
+FROM noetl.stream WHERE execution_id = ANY($1::bigint[])
+UNION ALL
+SELECT 'e', NULL, role, NULL, NULL, NULL, shard_id, epoch, NULL, NULL, NULL, NULL
+FROM noetl.execution_shard WHERE (role, shard_id) IN (SELECT * FROM unnest($2::text[], $3::integer[]))
+UNION ALL
+SELECT 'a', asked.execution_id, asked.aggregate_id, NULL, NULL, NULL, last.aggregate_version, NULL, NULL, NULL, NULL, NULL
+FROM unnest($4::bigint[], $5::text[]) AS asked (execution_id, aggregate_id)
+CROSS JOIN LATERAL (
+    SELECT event.aggregate_version FROM noetl.event
+    WHERE event.execution_id = asked.execution_id AND event.aggregate_id = asked.aggregate_id
+      AND event.aggregate_type <> 'execution'
+    ORDER BY event.aggregate_version DESC LIMIT 1
+) AS last
+UNION ALL
+SELECT 'k', event.execution_id, event.idempotency_key, event.content_sha256, event.prev_checksum, event.checksum,
+       event.event_id, event.stream_version, event.aggregate_version, event.ingest_time, NULL, event.body
+FROM unnest($6::bigint[], $7::text[]) AS asked (execution_id, idempotency_key)
+CROSS JOIN LATERAL (
+    SELECT * FROM noetl.event
+    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key OFFSET 0
+) AS event
+UNION ALL
+SELECT 's', known.execution_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+FROM unnest($8::text[], $9::text[], $10::text[]) AS asked (tenant_id, organization_id, start_key)
+JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
+UNION ALL
+SELECT 't', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL
+
+-- name: write — a whole batch in one statement, if its heads and epochs still are as they were seen; else nothing
+--
+-- Heads are locked in id order, as everywhere. A head that somebody is just moving is waited for, and seen as it is then.
+WITH head AS MATERIALIZED (
+    SELECT stream.execution_id
+    FROM unnest($30::bigint[], $31::bigint[]) AS seen (execution_id, version)
+    JOIN noetl.stream AS stream USING (execution_id)
+    WHERE stream.version = seen.version
+    ORDER BY stream.execution_id
+    FOR UPDATE OF stream
+), lease AS MATERIALIZED (
+    SELECT shard.shard_id
+    FROM unnest($32::text[], $33::integer[], $34::bigint[]) AS seen (role, shard_id, epoch)
+    JOIN noetl.execution_shard AS shard USING (role, shard_id)
+    WHERE shard.epoch = seen.epoch
+    ORDER BY role, shard_id
+    FOR SHARE OF shard
+), verdict AS MATERIALIZED (
+    SELECT (SELECT count(*) FROM head) = cardinality($30::bigint[])
+       AND (SELECT count(*) FROM lease) = cardinality($32::text[]) AS unchanged
+), event AS (
+    INSERT INTO noetl.event (
+        execution_id, stream_version, event_id, tenant_id, organization_id, event_type, aggregate_type, aggregate_id,
+        aggregate_version, idempotency_key, content_sha256, event_time, ingest_time, node_name, stage_id, frame_id,
+        command_id, loop_id, epoch_id, result, prev_checksum, checksum, body)
+    SELECT * FROM unnest(
+        $1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+        $9::bigint[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::text[], $15::text[],
+        $16::text[], $17::text[], $18::text[], $19::text[], $20::jsonb[], $21::text[], $22::text[], $23::bytea[])
+    WHERE (SELECT unchanged FROM verdict)
+), outbox AS (
+    INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
+    SELECT shard, execution_id, subject, message_id, headers, body
+    FROM unnest($24::integer[], $25::bigint[], $26::text[], $27::text[], $28::jsonb[], $29::bytea[])
+         WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
+    WHERE (SELECT unchanged FROM verdict)
+    ORDER BY place
+), moved AS (
+    UPDATE noetl.stream AS stream
+    SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
+        terminal = moved.terminal, updated_at = clock_timestamp()
+    FROM unnest($35::bigint[], $36::bigint[], $37::text[], $38::timestamptz[], $39::boolean[])
+         AS moved (execution_id, version, checksum, ingest_time, terminal)
+    WHERE stream.execution_id = moved.execution_id AND (SELECT unchanged FROM verdict)
+), created AS (
+    INSERT INTO noetl.stream (execution_id, version, last_checksum, last_ingest_time, terminal, tenant_id,
+                              organization_id, shard, parent_execution_id, updated_at)
+    SELECT head.*, clock_timestamp()
+    FROM unnest($40::bigint[], $41::bigint[], $42::text[], $43::timestamptz[], $44::boolean[], $45::text[], $46::text[],
+                $47::integer[], $48::bigint[]) AS head
+    WHERE (SELECT unchanged FROM verdict)
+    ORDER BY 1
+), started AS (
+    INSERT INTO noetl.start_key (tenant_id, organization_id, start_key, execution_id)
+    SELECT tenant_id, organization_id, start_key, execution_id
+    FROM unnest($45::text[], $46::text[], $49::text[], $40::bigint[])
+         AS started (tenant_id, organization_id, start_key, execution_id)
+    WHERE start_key IS NOT NULL AND (SELECT unchanged FROM verdict)
+    ORDER BY tenant_id, organization_id, start_key
+)
+SELECT pg_notify('noetl_commit', notice) FROM unnest($50::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
+
 -- name: read_head
 SELECT tenant_id, organization_id, version, terminal FROM noetl.stream WHERE execution_id = $1
 

@@ -1,0 +1,227 @@
+"""Batches that somebody overtakes between their look at the log and their write."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+import asyncpg
+import pytest
+from noetl_adapters.postgres.event_log import PostgresEventLog
+from noetl_adapters.postgres.leases import PostgresShardLeases
+from noetl_adapters.postgres.optimistic_append import OptimisticAppend
+from noetl_adapters.postgres.pool import open_pool
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.group_commit import GroupCommit
+from noetl_api.telemetry import AppendMetrics
+from noetl_core.append import END_KEY, AppendRequest, Fence, LogView, Numbered, PreparedRequest, StreamStart, prepare
+from noetl_core.envelope import Draft
+from noetl_core.errors import AlreadyExists, AlreadyTerminal, Fenced, KeyTaken, NotFound, VersionConflict
+from noetl_core.ids import Snowflake
+from noetl_core.ports.leases import Replica
+from noetl_core.sharding import shard_of
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.compliance.event_log import ACME, SHARDS, chain_holds, history, new_id, note, request, start
+
+Meanwhile = Callable[[], Awaitable[object]]
+
+
+class Overtaken(OptimisticAppend):
+    """Lets something happen once between the look and the write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Meanwhile | None = None
+        self.written: list[bool] = []
+
+    async def look(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView | None:
+        view = await super().look(connection, requests)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            await meanwhile()
+        return view
+
+    async def write(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
+        self.written.append(await super().write(connection, view, numbered))
+        return self.written[-1]
+
+
+def replica(pool: asyncpg.Pool, optimistic: OptimisticAppend | None = None, *, node: int) -> GroupCommit:
+    ids = Snowflake(node)
+
+    def prepared(append: AppendRequest) -> PreparedRequest:
+        now_ms = int(time.time() * 1000)
+        return prepare(append, next_event_id=lambda: ids.next(now_ms), now=datetime.now(UTC), shard_count=SHARDS)
+
+    log = PostgresEventLog(pool, optimistic=optimistic)
+    return GroupCommit(log, prepare=prepared, signal=CommitSignal(), metrics=AppendMetrics(MetricSet()))
+
+
+@pytest.fixture
+async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+    pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test")
+    yield pool
+    await pool.close()
+
+
+@pytest.fixture
+def overtaken() -> Overtaken:
+    return Overtaken()
+
+
+@pytest.fixture
+def ours(pool: asyncpg.Pool, overtaken: Overtaken) -> GroupCommit:
+    return replica(pool, overtaken, node=7)
+
+
+@pytest.fixture
+def theirs(pool: asyncpg.Pool) -> GroupCommit:
+    return replica(pool, node=8)
+
+
+async def keys(log: GroupCommit, execution_id: int) -> list[str]:
+    events = await history(log, execution_id)
+    assert chain_holds(events)
+    return [event.envelope().idempotency_key for event in events]
+
+
+def end() -> Draft:
+    return Draft(event_type="playbook.completed", idempotency_key=END_KEY)
+
+
+async def test_a_batch_that_nobody_overtakes_is_written_at_once(ours: GroupCommit, overtaken: Overtaken) -> None:
+    execution_id = await start(ours)
+
+    await ours.append(request(execution_id, note("a"), note("b")))
+
+    assert overtaken.written == [True, True]
+    assert await keys(ours, execution_id) == ["start", "a", "b"]
+
+
+async def test_an_overtaken_batch_follows_what_was_first(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("theirs")))
+
+    (appended,) = await ours.append(request(execution_id, note("ours")))
+
+    assert overtaken.written == [True, False]
+    assert (appended.event.stream_version, appended.duplicate) == (3, False)
+    assert await keys(ours, execution_id) == ["start", "theirs", "ours"]
+
+
+async def test_a_batch_over_several_streams_is_whole_when_one_of_them_moved(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken, installed_dsn: str
+) -> None:
+    first, second = await start(ours), await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(second, note("theirs")))
+    streams = tuple(request(execution_id, note("ours")).streams[0] for execution_id in (second, first))
+
+    await ours.append(AppendRequest(tenant_id=ACME.tenant_id, organization_id=ACME.organization_id, streams=streams))
+
+    assert await keys(ours, first) == ["start", "ours"]
+    assert await keys(ours, second) == ["start", "theirs", "ours"]
+    admin = await asyncpg.connect(installed_dsn)
+    assert await admin.fetchval("SELECT count(*) FROM noetl.outbox") == 5
+    await admin.close()
+
+
+async def test_the_same_fact_written_meanwhile_is_a_duplicate(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("k", meta={"n": 1})))
+
+    (appended,) = await ours.append(request(execution_id, note("k", meta={"n": 1})))
+
+    assert appended.duplicate
+    assert await keys(ours, execution_id) == ["start", "k"]
+
+
+async def test_another_fact_under_the_same_key_meanwhile_wins(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("k", meta={"n": 1})))
+
+    with pytest.raises(KeyTaken):
+        await ours.append(request(execution_id, note("k", meta={"n": 2})))
+
+    assert await keys(ours, execution_id) == ["start", "k"]
+
+
+async def test_an_end_written_meanwhile_refuses_what_comes_after(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, end()))
+
+    with pytest.raises(AlreadyTerminal):
+        await ours.append(request(execution_id, Draft(event_type="step.enter", idempotency_key="late")))
+
+    assert await keys(ours, execution_id) == ["start", END_KEY]
+
+
+async def test_an_expected_version_that_is_passed_meanwhile_is_a_conflict(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = await start(ours)
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("theirs")))
+
+    with pytest.raises(VersionConflict):
+        await ours.append(request(execution_id, note("ours"), expected_stream_version=1))
+
+    assert await keys(ours, execution_id) == ["start", "theirs"]
+
+
+async def test_an_owner_that_is_deposed_meanwhile_writes_nothing(
+    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool
+) -> None:
+    leases = PostgresShardLeases(pool)
+    execution_id = await start(ours)
+    shard = shard_of(execution_id, SHARDS)
+    held = await leases.hold(_planner("1"), lease_seconds=30)
+    epoch = next(lease.epoch for lease in held.leases if lease.shard == shard)
+    overtaken.meanwhile = lambda: leases.hold(_planner("2"), lease_seconds=30)
+
+    with pytest.raises(Fenced):
+        await ours.append(request(execution_id, note("late"), fence=Fence(role="planner", shard=shard, epoch=epoch)))
+
+    assert overtaken.written == [True, False]
+    assert await keys(ours, execution_id) == ["start"]
+
+
+async def test_a_start_key_that_is_taken_meanwhile_answers_with_the_first_start(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    def starting() -> AppendRequest:
+        return request(new_id(), note("start"), start=StreamStart(start_key="once"))
+
+    first = starting()
+    overtaken.meanwhile = lambda: theirs.append(first)
+    late = starting()
+
+    (appended,) = await ours.append(late)
+
+    assert appended.duplicate
+    assert appended.event.envelope().execution_id == first.streams[0].execution_id
+    with pytest.raises(NotFound):
+        await ours.read(None, late.streams[0].execution_id)
+
+
+async def test_an_id_that_is_taken_meanwhile_is_refused(
+    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    execution_id = new_id()
+    overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("theirs"), start=StreamStart()))
+
+    with pytest.raises(AlreadyExists):
+        await ours.append(request(execution_id, note("ours"), start=StreamStart()))
+
+    assert await keys(ours, execution_id) == ["theirs"]
+
+
+def _planner(incarnation: str) -> Replica:
+    return Replica(role="planner", instance="p-0", incarnation=incarnation, address="a:1")
