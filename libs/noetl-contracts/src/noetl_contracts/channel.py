@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from types import TracebackType
+from typing import Any, Final, Self
 
 import grpc
 
@@ -19,9 +20,7 @@ MAX_METADATA_BYTES: Final = 16 * 1024
 KEEPALIVE_SECONDS: Final = 20
 KEEPALIVE_TIMEOUT_SECONDS: Final = 5
 
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
-Requests = AsyncIterable[RequestT] | Iterable[RequestT]
+Metadata = tuple[tuple[str, str], ...]
 
 
 def open_channel(
@@ -41,17 +40,10 @@ def open_channel(
     doing it twice is the same as doing it once.
     """
     outgoing = _Outgoing(token=token, traceparent=traceparent, default_timeout_seconds=default_timeout_seconds)
-    # The library files an interceptor under the first kind that it is, so there is one object a kind.
-    interceptors: list[grpc.aio.ClientInterceptor] = [
-        _UnaryUnary(outgoing),
-        _UnaryStream(outgoing),
-        _StreamUnary(outgoing),
-        _StreamStream(outgoing),
-    ]
     options = _options(retryable_methods=retryable_methods, max_message_bytes=max_message_bytes)
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
-    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+        return _Channel(grpc.aio.insecure_channel(address, options=options), outgoing)
+    return _Channel(grpc.aio.secure_channel(address, credentials, options=options), outgoing)
 
 
 def _options(*, retryable_methods: Collection[str], max_message_bytes: int) -> list[tuple[str, str | int]]:
@@ -97,95 +89,83 @@ class _Outgoing:
     def __init__(
         self, *, token: str | None, traceparent: Callable[[], str | None], default_timeout_seconds: float
     ) -> None:
-        self._authorization = f"Bearer {token}" if token is not None else None
+        self._authorization = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token is not None else ()
         self._traceparent = traceparent
         self._default_timeout_seconds = default_timeout_seconds
 
-    def unary(self, details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
-        timeout = self._default_timeout_seconds if details.timeout is None else details.timeout
+    def unary_timeout(self, method: str, timeout: float | None) -> float:
         if timeout == NO_DEADLINE:
-            raise TypeError(f"{_name(details)} is not a stream, so it must have a deadline")
-        return self._details(details, timeout)
+            raise TypeError(f"{method} is not a stream, so it must have a deadline")
+        return self._default_timeout_seconds if timeout is None else timeout
 
-    def streaming(self, details: grpc.aio.ClientCallDetails) -> grpc.aio.ClientCallDetails:
-        if details.timeout is None:
-            raise TypeError(f"{_name(details)} is a stream: pass timeout=seconds or timeout=NO_DEADLINE")
-        return self._details(details, None if details.timeout == NO_DEADLINE else details.timeout)
+    def stream_timeout(self, method: str, timeout: float | None) -> float | None:
+        if timeout is None:
+            raise TypeError(f"{method} is a stream: pass timeout=seconds or timeout=NO_DEADLINE")
+        return None if timeout == NO_DEADLINE else timeout
 
-    def _details(self, details: grpc.aio.ClientCallDetails, timeout: float | None) -> grpc.aio.ClientCallDetails:
-        metadata = grpc.aio.Metadata(*(details.metadata or ()))
-        traceparent = self._traceparent()
-        if self._authorization is not None and metadata.get(AUTHORIZATION_KEY) is None:
-            metadata.add(AUTHORIZATION_KEY, self._authorization)
-        if traceparent is not None and metadata.get(TRACEPARENT_KEY) is None:
-            metadata.add(TRACEPARENT_KEY, traceparent)
-        return grpc.aio.ClientCallDetails(
-            details.method, timeout, metadata, details.credentials, details.wait_for_ready
+    def metadata(self, given: Metadata | None) -> Metadata:
+        own: Metadata = self._authorization
+        if (traceparent := self._traceparent()) is not None:
+            own = (*own, (TRACEPARENT_KEY, traceparent))
+        if not given:
+            return own
+        names = {name for name, _ in given}
+        return (*given, *(pair for pair in own if pair[0] not in names))
+
+
+class _Calls:
+    """The calls of one method. The library's interceptors do the same by a task for each call, at twice its price."""
+
+    def __init__(self, inner: Any, outgoing: _Outgoing, method: str, *, streams: bool) -> None:
+        self._inner = inner
+        self._metadata = outgoing.metadata
+        self._timeout = outgoing.stream_timeout if streams else outgoing.unary_timeout
+        self._method = method
+
+    def __call__(
+        self, request: Any = None, timeout: float | None = None, metadata: Metadata | None = None, **options: Any
+    ) -> Any:
+        return self._inner(
+            request, timeout=self._timeout(self._method, timeout), metadata=self._metadata(metadata), **options
         )
 
 
-def _name(details: grpc.aio.ClientCallDetails) -> str:
-    method: str | bytes = details.method  # bytes, whatever the stubs say
-    return method.decode() if isinstance(method, bytes) else method
+class _Channel(grpc.aio.Channel):
+    """A channel of the library whose calls say who calls, in which trace and until when."""
 
-
-class _UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):
-    def __init__(self, outgoing: _Outgoing) -> None:
+    def __init__(self, inner: grpc.aio.Channel, outgoing: _Outgoing) -> None:
+        self._inner = inner
         self._outgoing = outgoing
 
-    async def intercept_unary_unary(
-        self,
-        continuation: Callable[
-            [grpc.aio.ClientCallDetails, RequestT], Awaitable[grpc.aio.UnaryUnaryCall[RequestT, ResponseT]]
-        ],
-        client_call_details: grpc.aio.ClientCallDetails,
-        request: RequestT,
-    ) -> grpc.aio.UnaryUnaryCall[RequestT, ResponseT]:
-        return await continuation(self._outgoing.unary(client_call_details), request)
+    def unary_unary(self, method: str, *args: Any, **options: Any) -> Any:
+        return _Calls(self._inner.unary_unary(method, *args, **options), self._outgoing, method, streams=False)
 
+    def unary_stream(self, method: str, *args: Any, **options: Any) -> Any:
+        return _Calls(self._inner.unary_stream(method, *args, **options), self._outgoing, method, streams=True)
 
-class _UnaryStream(grpc.aio.UnaryStreamClientInterceptor):
-    def __init__(self, outgoing: _Outgoing) -> None:
-        self._outgoing = outgoing
+    def stream_unary(self, method: str, *args: Any, **options: Any) -> Any:
+        return _Calls(self._inner.stream_unary(method, *args, **options), self._outgoing, method, streams=True)
 
-    async def intercept_unary_stream(
-        self,
-        continuation: Callable[
-            [grpc.aio.ClientCallDetails, RequestT], Awaitable[grpc.aio.UnaryStreamCall[RequestT, ResponseT]]
-        ],
-        client_call_details: grpc.aio.ClientCallDetails,
-        request: RequestT,
-    ) -> grpc.aio.UnaryStreamCall[RequestT, ResponseT]:
-        return await continuation(self._outgoing.streaming(client_call_details), request)
+    def stream_stream(self, method: str, *args: Any, **options: Any) -> Any:
+        return _Calls(self._inner.stream_stream(method, *args, **options), self._outgoing, method, streams=True)
 
+    async def __aenter__(self) -> Self:
+        await self._inner.__aenter__()
+        return self
 
-class _StreamUnary(grpc.aio.StreamUnaryClientInterceptor):
-    def __init__(self, outgoing: _Outgoing) -> None:
-        self._outgoing = outgoing
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._inner.__aexit__(kind, error, trace)
 
-    async def intercept_stream_unary(
-        self,
-        continuation: Callable[
-            [grpc.aio.ClientCallDetails, Requests[RequestT]],
-            Awaitable[grpc.aio.StreamUnaryCall[RequestT, ResponseT]],
-        ],
-        client_call_details: grpc.aio.ClientCallDetails,
-        request_iterator: Requests[RequestT],
-    ) -> grpc.aio.StreamUnaryCall[RequestT, ResponseT]:
-        return await continuation(self._outgoing.streaming(client_call_details), request_iterator)
+    async def close(self, grace: float | None = None) -> None:
+        await self._inner.close(grace)
 
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        return self._inner.get_state(try_to_connect)
 
-class _StreamStream(grpc.aio.StreamStreamClientInterceptor):
-    def __init__(self, outgoing: _Outgoing) -> None:
-        self._outgoing = outgoing
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        await self._inner.wait_for_state_change(last_observed_state)
 
-    async def intercept_stream_stream(
-        self,
-        continuation: Callable[
-            [grpc.aio.ClientCallDetails, Requests[RequestT]],
-            Awaitable[grpc.aio.StreamStreamCall[RequestT, ResponseT]],
-        ],
-        client_call_details: grpc.aio.ClientCallDetails,
-        request_iterator: Requests[RequestT],
-    ) -> grpc.aio.StreamStreamCall[RequestT, ResponseT]:
-        return await continuation(self._outgoing.streaming(client_call_details), request_iterator)
+    async def channel_ready(self) -> None:
+        await self._inner.channel_ready()

@@ -2,21 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 from noetl_contracts.channel import AUTHORIZATION_KEY, TRACEPARENT_KEY
 from noetl_contracts.status import to_grpc_status
 from noetl_core.errors import NoetlError
 from opentelemetry import trace
-from opentelemetry.trace import SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from structlog.contextvars import bound_contextvars
 
 from noetl_servicekit.callers import ANY, Caller, calling_as
 from noetl_servicekit.logging import get_logger
-from noetl_servicekit.server_call import CallInterceptor, Context, ServerCall
-from noetl_servicekit.telemetry import GrpcServerMetrics
+from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work, metadata
+from noetl_servicekit.telemetry import GrpcServerMetrics, MethodMetrics
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_trace_id, mark_failed, span
 
@@ -35,112 +35,89 @@ _SERVER_FAULTS = frozenset(
 
 
 def server_interceptors(*, tokens: Tokens, metrics: GrpcServerMetrics) -> list[grpc.aio.ServerInterceptor]:
-    """Outermost first: a refused token is translated, counted and traced like any other error."""
-    return [
-        TracingInterceptor(),
-        MetricsInterceptor(metrics),
-        ErrorInterceptor(),
-        TenantInterceptor(tokens),
-    ]
+    """All that a server of ours does around its methods."""
+    return [ServiceCalls(tokens, metrics)]
 
 
-class TracingInterceptor(CallInterceptor):
-    """Continues the caller's trace; the span carries the method's name, as tracing tools expect."""
+class ServiceCalls(CallInterceptor):
+    """From the outside in: traced, counted, translated, authenticated. So a refused token is translated, counted and
+    traced like any other error."""
 
-    @asynccontextmanager
-    async def around(self, call: ServerCall) -> AsyncIterator[None]:
-        if call.is_infrastructure:
-            yield
-            return
-        service, _, method = call.method.removeprefix("/").partition("/")
-        with span(
-            "grpc.server",
-            parent=call.metadata(TRACEPARENT_KEY),
-            kind=SpanKind.SERVER,
-            attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": method},
-            marks_failure=False,  # a refusal is an answer
-        ) as current:
-            current.update_name(f"{service}/{method}")
-            code = grpc.StatusCode.OK
-            try:
-                yield
-            except BaseException as exc:
-                code = status_code(call.context, exc)
-                raise
-            finally:
-                current.set_attribute("rpc.grpc.status_code", code.value[0])
-                if code in _SERVER_FAULTS:
-                    current.set_status(Status(StatusCode.ERROR, code.name))
-
-
-class MetricsInterceptor(CallInterceptor):
-    """Counts and times every call."""
-
-    def __init__(self, metrics: GrpcServerMetrics, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, tokens: Tokens, metrics: GrpcServerMetrics, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        super().__init__()
+        self._tokens = tokens
         self._metrics = metrics
         self._clock = clock
+        self._of_method: dict[str, MethodMetrics] = {}
 
-    @asynccontextmanager
-    async def around(self, call: ServerCall) -> AsyncIterator[None]:
-        method, metrics, started_at = call.method, self._metrics, self._clock()
-        metrics.started.labels(method).inc()
-        in_flight = metrics.in_flight.labels(method)
-        in_flight.inc()
+    async def run(self, method: Method, work: Work, request: Any, context: Context) -> Any:
+        if method.is_infrastructure:
+            return await self._count(method, work, request, context)
+        # The span carries the method's name, as tracing tools expect.
+        with span(
+            "grpc.server",
+            parent=metadata(context, TRACEPARENT_KEY),
+            kind=SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name},
+            marks_failure=False,  # a refusal is an answer
+        ) as current:
+            if not current.is_recording():
+                return await self._count(method, work, request, context)
+            current.update_name(f"{method.service}/{method.name}")
+            try:
+                answer = await self._count(method, work, request, context)
+            except BaseException as exc:
+                _note_status(current, status_code(context, exc))
+                raise
+            _note_status(current, grpc.StatusCode.OK)
+            return answer
+
+    async def _count(self, method: Method, work: Work, request: Any, context: Context) -> Any:
+        metrics = self._of_method.get(method.full_name)
+        if metrics is None:
+            metrics = self._of_method[method.full_name] = MethodMetrics(self._metrics, method.full_name)
+        started_at = self._clock()
+        metrics.started.inc()
+        metrics.in_flight.inc()
         code = grpc.StatusCode.OK
         try:
-            yield
+            return await self._translate(method, work, request, context)
         except BaseException as exc:
-            code = status_code(call.context, exc)
+            code = status_code(context, exc)
             raise
         finally:
-            in_flight.dec()
-            metrics.handled.labels(method, code.name).inc()
-            metrics.handling.labels(method).observe(self._clock() - started_at)
+            metrics.in_flight.dec()
+            metrics.handled(code.name).inc()
+            metrics.handling.observe(self._clock() - started_at)
+
+    async def _translate(self, method: Method, work: Work, request: Any, context: Context) -> Any:
+        """Every error of ours becomes a status with typed details; what is not ours is hidden."""
+        try:
+            if method.is_infrastructure:
+                return await work(request, context)
+            caller = self._tokens.authenticate(metadata(context, AUTHORIZATION_KEY))
+            # Nobody gets further without a token; whose it is, is known to everything below.
+            with calling_as(caller), bound_contextvars(rpc_method=method.full_name, **_log_fields(caller)):
+                return await work(request, context)
+        except grpc.aio.AbortError:  # a method that chose its status itself
+            raise
+        except NoetlError as exc:
+            logger.debug("rpc.refused", rpc_method=method.full_name, code=exc.code, reason=exc.message)
+            await context.abort_with_status(to_grpc_status(exc))
+        except Exception as exc:
+            if context.done() or context.cancelled():
+                raise  # the caller hung up, and the write that told us so is no failure
+            await _fail(method, context, exc)
 
 
-class ErrorInterceptor(CallInterceptor):
-    """Turns every error of ours into a status with typed details, and hides what is not ours."""
-
-    @asynccontextmanager
-    async def around(self, call: ServerCall) -> AsyncIterator[None]:
-        with bound_contextvars(rpc_method=call.method):
-            try:
-                yield
-            except grpc.aio.AbortError:  # a method that chose its status itself
-                raise
-            except NoetlError as exc:
-                await self._refuse(call, exc)
-            except Exception as exc:
-                if call.context.done() or call.context.cancelled():
-                    raise  # the caller hung up, and the write that told us so is no failure
-                await self._fail(call, exc)
-
-    async def _refuse(self, call: ServerCall, exc: NoetlError) -> None:
-        logger.debug("rpc.refused", code=exc.code, reason=exc.message)
-        await call.context.abort_with_status(to_grpc_status(exc))
-
-    async def _fail(self, call: ServerCall, exc: Exception) -> None:
-        logger.error("rpc.failed", error=type(exc).__qualname__, exc_info=exc)
-        mark_failed(trace.get_current_span(), exc)
-        trace_id = current_trace_id()
-        facts = {"trace_id": trace_id} if trace_id is not None else {}
-        await call.context.abort_with_status(to_grpc_status(NoetlError("internal error", **facts)))
-
-
-class TenantInterceptor(CallInterceptor):
-    """Nobody gets further without a token; whose it is, is known to everything below."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        self._tokens = tokens
-
-    @asynccontextmanager
-    async def around(self, call: ServerCall) -> AsyncIterator[None]:
-        if call.is_infrastructure:
-            yield
-            return
-        caller = self._tokens.authenticate(call.metadata(AUTHORIZATION_KEY))
-        with calling_as(caller), bound_contextvars(**_log_fields(caller)):
-            yield
+async def _fail(method: Method, context: Context, exc: Exception) -> None:
+    logger.error("rpc.failed", rpc_method=method.full_name, error=type(exc).__qualname__, exc_info=exc)
+    mark_failed(trace.get_current_span(), exc)
+    trace_id = current_trace_id()
+    facts = {"trace_id": trace_id} if trace_id is not None else {}
+    await context.abort_with_status(to_grpc_status(NoetlError("internal error", **facts)))
 
 
 def status_code(context: Context, exc: BaseException) -> grpc.StatusCode:
@@ -150,6 +127,12 @@ def status_code(context: Context, exc: BaseException) -> grpc.StatusCode:
         return grpc.StatusCode.CANCELLED
     code: grpc.StatusCode | None = context.code()  # None until somebody sets it
     return code or grpc.StatusCode.UNKNOWN
+
+
+def _note_status(current: Span, code: grpc.StatusCode) -> None:
+    current.set_attribute("rpc.grpc.status_code", code.value[0])
+    if code in _SERVER_FAULTS:
+        current.set_status(Status(StatusCode.ERROR, code.name))
 
 
 def _log_fields(caller: Caller) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One way to put something around a gRPC method of any kind: an interceptor is one context manager."""
+"""One way to put something around a gRPC method of any kind: whoever does it sees a call, and the work of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import abc
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,32 +16,42 @@ import grpc
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in the stubs only
 Behaviour = Callable[[Any, Context], Any]
+Work = Callable[[Any, Context], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerCall:
-    """A call that has arrived."""
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A method of a service; calls share what is known of it."""
 
-    method: str
-    context: Context
+    full_name: str
+    service: str
+    name: str
+    is_infrastructure: bool
+    """Health and reflection say nothing about tenants, and are asked by probes that are nobody."""
 
-    @property
-    def is_infrastructure(self) -> bool:
-        """Health and reflection say nothing about tenants, and are asked by probes that are nobody."""
-        return self.method.startswith(("/grpc.health.", "/grpc.reflection."))
+    @classmethod
+    def named(cls, full_name: str) -> Method:
+        service, _, name = full_name.removeprefix("/").partition("/")
+        return cls(full_name, service, name, full_name.startswith(("/grpc.health.", "/grpc.reflection.")))
 
-    def metadata(self, key: str) -> str | None:
-        for name, value in self.context.invocation_metadata() or ():
-            if name == key:
-                return value if isinstance(value, str) else value.decode("utf-8", "replace")
-        return None
+
+def metadata(context: Context, key: str) -> str | None:
+    """What the caller sent under a key."""
+    for name, value in context.invocation_metadata() or ():
+        if name == key:
+            return value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return None
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Runs every method, unary or streaming, inside `around`."""
+    """Runs every method, unary or streaming, by `run`; one for all that is done around a call, since layers cost."""
+
+    def __init__(self) -> None:
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
     @abc.abstractmethod
-    def around(self, call: ServerCall) -> AbstractAsyncContextManager[None]: ...
+    async def run(self, method: Method, work: Work, request: Any, context: Context) -> Any:
+        """Do the work of a call, and what is to be done around it."""
 
     async def intercept_service(
         self,
@@ -51,45 +61,46 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:  # no such method: the library answers UNIMPLEMENTED
             return None
-        return self._wrap(handler, handler_call_details.method)
+        full_name = handler_call_details.method
+        known = self._wrapped.get(full_name)
+        if known is None or known[0] is not handler:  # the same one for every call, unless it is made anew each time
+            known = self._wrapped[full_name] = (handler, self._wrap(handler, Method.named(full_name)))
+        return known[1]
 
-    def _wrap(self, handler: Handler, method: str) -> Handler:
+    def _wrap(self, handler: Handler, method: Method) -> Handler:
         inner: Any  # the stubs describe methods of the synchronous library
         if handler.response_streaming:
             if handler.request_streaming:
                 make, inner = grpc.stream_stream_rpc_method_handler, handler.stream_stream
             else:
                 make, inner = grpc.unary_stream_rpc_method_handler, handler.unary_stream
-            behaviour = self._streaming(inner, method)
+            inner = _written(inner)
+        elif handler.request_streaming:
+            make, inner = grpc.stream_unary_rpc_method_handler, handler.stream_unary
         else:
-            if handler.request_streaming:
-                make, inner = grpc.stream_unary_rpc_method_handler, handler.stream_unary
-            else:
-                make, inner = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-            behaviour = self._unary(inner, method)
-        return make(behaviour, handler.request_deserializer, handler.response_serializer)
+            make, inner = grpc.unary_unary_rpc_method_handler, handler.unary_unary
+        return make(self._behaviour(inner, method), handler.request_deserializer, handler.response_serializer)
 
-    def _unary(self, inner: Behaviour, method: str) -> Behaviour:
+    def _behaviour(self, work: Work, method: Method) -> Behaviour:
         async def behaviour(request: Any, context: Context) -> Any:
-            async with self.around(ServerCall(method=method, context=context)):
-                return await inner(request, context)
+            return await self.run(method, work, request, context)
 
         return behaviour
 
-    def _streaming(self, inner: Behaviour, method: str) -> Behaviour:
-        # A coroutine that writes, not a generator: a generator that the library drops in the middle is
-        # closed by another task, where the context variables of this call no longer exist.
-        async def behaviour(request: Any, context: Context) -> None:
-            async with self.around(ServerCall(method=method, context=context)):
-                responses = inner(request, context)
-                if inspect.isawaitable(responses):  # it writes by itself, as the next interceptor does
-                    await responses
-                    return
-                async with aclosing(responses):
-                    async for response in responses:
-                        await _write(context, response)
 
-        return behaviour
+def _written(inner: Behaviour) -> Work:
+    # A coroutine that writes, not a generator: a generator that the library drops in the middle is
+    # closed by another task, where the context variables of this call no longer exist.
+    async def work(request: Any, context: Context) -> None:
+        responses = inner(request, context)
+        if inspect.isawaitable(responses):  # it writes by itself
+            await responses
+            return
+        async with aclosing(responses):
+            async for response in responses:
+                await _write(context, response)
+
+    return work
 
 
 async def _write(context: Context, response: Any) -> None:

@@ -1,5 +1,7 @@
 """The metrics that every service has, whatever it does."""
 
+from prometheus_client import Counter
+
 from noetl_servicekit.metrics import MetricSet
 
 
@@ -21,6 +23,25 @@ class GrpcServerMetrics:
         self.in_flight = metrics.gauge(
             "noetl_grpc_server_in_flight_calls", "Calls that this server is working on.", ("method",)
         )
+
+
+class MethodMetrics:
+    """Those of one method, found by their labels once instead of at every call."""
+
+    def __init__(self, metrics: GrpcServerMetrics, method: str) -> None:
+        self._all_handled = metrics.handled
+        self._method = method
+        self._handled: dict[str, Counter] = {}
+        self.started = metrics.started.labels(method)
+        self.in_flight = metrics.in_flight.labels(method)
+        self.handling = metrics.handling.labels(method)
+
+    def handled(self, code: str) -> Counter:
+        """Calls that ended with a status."""
+        found = self._handled.get(code)
+        if found is None:
+            found = self._handled[code] = self._all_handled.labels(self._method, code)
+        return found
 
 
 class LoopMetrics:

@@ -1,21 +1,25 @@
 """Traces: spans that follow W3C context through every process, and go to a collector when there is one."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
 from noetl_core.errors import NoetlError
 from opentelemetry import trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 EXPORT_TIMEOUT_SECONDS: Final = 5
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _SCOPE: Final = "noetl"
+_IDS: Final = RandomIdGenerator()
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 AttributeValue = str | int | float | bool | Sequence[str]
 
@@ -23,9 +27,10 @@ AttributeValue = str | int | float | bool | Sequence[str]
 class Tracing:
     """The process' tracer; close it on the way out, so that the last spans are not lost."""
 
-    def __init__(self, provider: TracerProvider) -> None:
+    def __init__(self, provider: TracerProvider, *, keeps_spans: bool) -> None:
         self._provider = provider
-        self.tracer: Tracer = provider.get_tracer(_SCOPE)
+        self.tracer: Tracer | None = provider.get_tracer(_SCOPE) if keeps_spans else None
+        """None where nobody would get the spans: then they are ids and nothing else."""
 
     def close(self) -> None:
         """Blocks while the last spans are sent: call it from a thread if something else still runs."""
@@ -35,14 +40,12 @@ class Tracing:
 
 
 class _Current:
-    """Importing makes no tracer: the first span does, if `start_tracing` has not."""
+    """Importing makes no tracer: spans are ids until `start_tracing` was called with somebody to send them to."""
 
     tracing: Tracing | None = None
 
-    def tracer(self) -> Tracer:
-        if self.tracing is None:
-            self.tracing = Tracing(TracerProvider(shutdown_on_exit=False))
-        return self.tracing.tracer
+    def tracer(self) -> Tracer | None:
+        return self.tracing.tracer if self.tracing is not None else None
 
 
 _current: Final = _Current()
@@ -62,7 +65,7 @@ def start_tracing(
         provider.add_span_processor(SimpleSpanProcessor(exporter))
     if otlp_endpoint is not None:
         provider.add_span_processor(BatchSpanProcessor(_otlp_exporter(otlp_endpoint)))
-    _current.tracing = Tracing(provider)
+    _current.tracing = Tracing(provider, keeps_spans=bool(exporters) or otlp_endpoint is not None)
     return _current.tracing
 
 
@@ -79,10 +82,17 @@ def span(
 
     A parent that is missing or malformed leaves the span where it is: below the current one, if any.
     """
-    context = _extract(parent)
-    with _current.tracer().start_as_current_span(
+    tracer = _current.tracer()
+    if tracer is None:
+        token = attach(trace.set_span_in_context(_ids_below(parent)))
+        try:
+            yield trace.get_current_span()
+        finally:
+            detach(token)
+        return
+    with tracer.start_as_current_span(
         name,
-        context=context,
+        context=_extract(parent),
         kind=kind,
         attributes=attributes,
         record_exception=False,
@@ -119,6 +129,31 @@ def current_trace_id() -> str | None:
     """The id to look for in the logs of every service."""
     context = trace.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else None
+
+
+def _ids_below(parent: str | None) -> Span:
+    """A span that nobody keeps: it has an id of its own in the trace of its parent, and nothing to remember."""
+    above = _context_of(parent) if parent is not None else None
+    if above is None:
+        above = trace.get_current_span().get_span_context()
+    is_root = not above.is_valid
+    return NonRecordingSpan(
+        SpanContext(
+            trace_id=_IDS.generate_trace_id() if is_root else above.trace_id,
+            span_id=_IDS.generate_span_id(),
+            is_remote=False,
+            trace_flags=TraceFlags(TraceFlags.SAMPLED) if is_root else above.trace_flags,
+        )
+    )
+
+
+def _context_of(traceparent: str) -> SpanContext | None:
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None:
+        return None
+    trace_id, span_id, flags = found.groups()
+    context = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+    return context if context.is_valid else None
 
 
 def _extract(parent: str | None) -> Context | None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
-from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.commit_signal import MAX_KEPT_EVENTS, CommitSignal
 from noetl_api.application.watch_events import PAGE, WatchEvents
 from noetl_core.append import END_KEY, PlacedEvent
 from noetl_core.envelope import Draft, StoredEvent
@@ -13,6 +13,7 @@ from noetl_core.ports.event_log import EventPage, Scope
 from noetl_servicekit.callers import Caller, Role
 from noetl_testkit.compliance.event_log import chain_holds, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.until import until
 
 RITA = Caller(name="rita", tenant_id="acme", organization_id="ops", role=Role.READER)
 RIVAL = Caller(name="rival", tenant_id="rival", organization_id="ops", role=Role.READER)
@@ -55,6 +56,17 @@ def watch(log: CountingLog, signal: CommitSignal) -> WatchEvents:
     return WatchEvents(log, signal, safety_net_seconds=60)
 
 
+def _tell_with_events(log: CountingLog, signal: CommitSignal) -> None:
+    """As the commits of this replica are told."""
+
+    def tell(events: Sequence[PlacedEvent]) -> None:
+        stored = [placed.stored for placed in events]
+        ended = any(placed.prepared.draft.event_type == END.event_type for placed in events)
+        signal.moved(events[0].head.execution_id, stored[-1].stream_version, stored, ended=ended)
+
+    log.on_commit[:] = [tell]
+
+
 async def everything(pages: Pages) -> tuple[StoredEvent, ...]:
     return tuple([event async for page, _ in pages for event in page.events])
 
@@ -86,6 +98,55 @@ async def test_nobody_polls(log: CountingLog, watch: WatchEvents) -> None:
     await log.append(request(execution_id, note("a")))
     page, ended = await waiting
     assert ([event.stream_version for event in page.events], ended) == ([2], False)
+
+
+async def test_what_is_committed_here_is_given_on_without_reading_it(log: CountingLog, signal: CommitSignal) -> None:
+    _tell_with_events(log, signal)
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    execution_id = await start(log)
+    following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
+    await until(lambda: log.reads == 1)
+    for number in range(50):
+        await log.append(request(execution_id, note(f"a{number}"), note(f"b{number}")))
+        await asyncio.sleep(0)
+    await log.append(request(execution_id, END))
+
+    events = await following
+
+    assert len(events) == 102
+    assert chain_holds(events)
+    assert log.reads == 1
+
+
+async def test_who_is_too_far_behind_reads_the_log(log: CountingLog, signal: CommitSignal) -> None:
+    _tell_with_events(log, signal)
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    execution_id = await start(log)
+    pages = watch(RITA, None, execution_id)
+    await anext(pages)
+
+    await log.append(request(execution_id, *(note(f"k{n}") for n in range(MAX_KEPT_EVENTS))))
+    await log.append(request(execution_id, note("late"), END))
+
+    events = await everything(pages)
+    assert [event.stream_version for event in events] == list(range(2, MAX_KEPT_EVENTS + 4))
+
+
+async def test_a_commit_of_another_replica_in_between_is_read(log: CountingLog, signal: CommitSignal) -> None:
+    _tell_with_events(log, signal)
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    execution_id = await start(log)
+    pages = watch(RITA, None, execution_id)
+    await anext(pages)
+    telling, log.on_commit[:] = list(log.on_commit), []
+    await log.append(request(execution_id, note("theirs")))
+    log.on_commit[:] = telling
+    await log.append(request(execution_id, note("ours"), END))
+    signal.moved(execution_id, 2)
+
+    events = await everything(pages)
+
+    assert [event.stream_version for event in events] == [2, 3, 4]
 
 
 async def test_the_safety_net_finds_what_nobody_told(log: CountingLog, signal: CommitSignal) -> None:

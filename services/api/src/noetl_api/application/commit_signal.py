@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Unavailable
 
 _UNKNOWN: Final = 2**63
+
+MAX_KEPT_EVENTS: Final = 200
+"""For one follower: who is further behind reads the log."""
 
 
 class Watcher:
@@ -19,10 +23,30 @@ class Watcher:
         self._heard_of = 0
         self._closed = False
         self._news = asyncio.Event()
+        self._kept: list[StoredEvent] = []
+        self._has_ended = False
 
-    def hear(self, version: int) -> None:
+    def hear(self, version: int, events: Sequence[StoredEvent] = (), *, ended: bool = False) -> None:
         self._heard_of = max(self._heard_of, version)
+        self._has_ended = self._has_ended or ended
+        if events:
+            self._keep(events)
         self._news.set()
+
+    def _keep(self, events: Sequence[StoredEvent]) -> None:
+        if self._kept and self._kept[-1].stream_version + 1 != events[0].stream_version:
+            self._kept = []
+        if len(self._kept) + len(events) <= MAX_KEPT_EVENTS:
+            self._kept += events
+        else:
+            self._kept = []
+
+    def take(self, from_version: int) -> tuple[tuple[StoredEvent, ...], bool]:
+        """What was heard of from a version on, without a gap, and whether the end is among it; nothing if unsure."""
+        kept, self._kept = self._kept, []
+        if not kept or not kept[0].stream_version <= from_version <= kept[-1].stream_version:
+            return (), False
+        return tuple(kept[from_version - kept[0].stream_version :]), self._has_ended
 
     def close(self) -> None:
         self._closed = True
@@ -67,10 +91,12 @@ class CommitSignal:
             if not others:
                 del self._watchers[execution_id]
 
-    def moved(self, execution_id: int, version: int) -> None:
-        """A commit has moved the stream to a version."""
+    def moved(
+        self, execution_id: int, version: int, events: Sequence[StoredEvent] = (), *, ended: bool = False
+    ) -> None:
+        """A commit has moved the stream to a version, by these events if it was ours; `ended` if one is its end."""
         for watcher in self._watchers.get(execution_id, ()):
-            watcher.hear(version)
+            watcher.hear(version, events, ended=ended)
 
     def anything_moved(self) -> None:
         """News may have been missed: everybody looks for himself."""

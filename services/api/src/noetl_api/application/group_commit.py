@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from noetl_core.append import Appended, AppendRequest, PreparedRequest
 from noetl_core.errors import DeadlinePassed, NoetlError, Overloaded, Unavailable
+from noetl_core.events import is_terminal
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
 from noetl_servicekit.logging import get_logger
 
@@ -184,11 +185,12 @@ class GroupCommit:
         for stream in prepared.streams:
             outcomes = appended[place : place + len(stream.drafts)]
             place += len(stream.drafts)
-            added = [outcome.event.stream_version for outcome in outcomes if not outcome.duplicate]
+            added = [outcome.event for outcome in outcomes if not outcome.duplicate]
             self._metrics.duplicates.inc(len(outcomes) - len(added))
             if added:
                 self._metrics.events.inc(len(added))
-                self._signal.moved(stream.append.execution_id, added[-1])
+                ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
+                self._signal.moved(stream.append.execution_id, added[-1].stream_version, added, ended=ended)
 
 
 def _measure(prepared: PreparedRequest) -> tuple[int, int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import InvalidInput
 from noetl_core.ports.event_log import EventLog, EventPage, Scope
 from noetl_servicekit.callers import Caller
@@ -19,7 +20,7 @@ PAGE: Final = 200
 
 
 class WatchEvents:
-    """Holds no events: a slow follower is behind in the log, not in a buffer of ours."""
+    """Gives on what this replica commits as it is; what others commit, or a slow one missed, is read from the log."""
 
     def __init__(self, log: EventLog, signal: CommitSignal, *, safety_net_seconds: float = SAFETY_NET_SECONDS) -> None:
         self._log = log
@@ -35,8 +36,9 @@ class WatchEvents:
         following = from_version or 1
         visible = visible_scope(caller, scope)
         with self._signal.watching(execution_id) as watcher:
+            # Also proves that the caller may see it, before anything is given on.
+            page = await self._log.read(visible, execution_id, from_version=following, limit=PAGE)
             while True:
-                page = await self._log.read(visible, execution_id, from_version=following, limit=PAGE)
                 following += len(page.events)
                 has_all = following > page.head_version
                 ended = page.terminal and has_all
@@ -46,3 +48,12 @@ class WatchEvents:
                     return
                 if has_all:
                     await watcher.wait_beyond(page.head_version, seconds=self._safety_net_seconds)
+                page = _page(*watcher.take(following)) or await self._log.read(
+                    visible, execution_id, from_version=following, limit=PAGE
+                )
+
+
+def _page(events: tuple[StoredEvent, ...], ended: bool) -> EventPage | None:
+    if not events:
+        return None
+    return EventPage(events=events, head_version=events[-1].stream_version, terminal=ended)
