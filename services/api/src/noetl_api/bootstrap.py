@@ -15,16 +15,19 @@ from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.descendants import PostgresDescendants
+from noetl_adapters.postgres.event_finder import PostgresEventFinder
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
+from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import ProjectionClient
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.ids import Snowflake
+from noetl_core.ports.commands import Commands
 from noetl_core.ports.projections import Projections
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
@@ -34,6 +37,7 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.group_commit import GroupCommit
@@ -46,7 +50,9 @@ from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.use_cases import UseCases
+from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
+from noetl_api.application.workers import Workers
 from noetl_api.entrypoints import grpc as grpc_services
 from noetl_api.entrypoints.http.app import make_app
 from noetl_api.entrypoints.partition_keeper import MAX_SILENCE_SECONDS, ensure_partitions, keep_partitions
@@ -120,6 +126,7 @@ class Api:
         append_events = AppendEvents(log)
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
         payloads = DirectoryPayloadStore.from_url(settings.payload_url)
+        query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
         return UseCases(
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
@@ -139,11 +146,14 @@ class Api:
                 metrics=self._metrics,
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
-            query_executions=QueryExecutions(
-                projections=projections, log=log, signal=self._signal, metrics=self._metrics
+            query_executions=query_executions,
+            read_variables=ReadVariables(executions=query_executions, payloads=payloads),
+            issued_commands=IssuedCommands(
+                events=PostgresEventFinder(pool), executions=query_executions, planner=self._planner()
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
+            workers=Workers(PostgresWorkerPresence(pool)),
             leases=leases,
         )
 
@@ -165,6 +175,21 @@ class Api:
         )
         self._group.on_stop(channel.close)
         return ProjectionClient(channel, timeout=PROJECTION_TIMEOUT_SECONDS)
+
+    def _planner(self) -> Commands | None:
+        """For workers that claim over HTTP; those of NoETL ask the planner themselves."""
+        settings = self._settings
+        if not settings.planner_address:
+            return None
+        client = CommandClient(
+            default_address=settings.planner_address,
+            shard_count=settings.shard_count,
+            connect=lambda address: open_channel(
+                address, token=settings.token, traceparent=current_traceparent, retryable_methods=IDEMPOTENT_METHODS
+            ),
+        )
+        self._group.on_stop(client.close)
+        return client
 
     async def _open_pool(self, name: str, min_size: int, max_size: int) -> asyncpg.Pool:
         pool = await open_pool(

@@ -20,6 +20,7 @@ class Settings:
     shard_count: int
     payload_url: str
     projector_address: str
+    planner_address: str
     token: str = field(repr=False)
     tokens_file: Path
     grpc_listen: Address
@@ -42,6 +43,7 @@ class Settings:
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
             payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file",)),
             projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
+            planner_address=env.text("NOETL_PLANNER_ADDRESS", default=""),
             token=env.secret("NOETL_TOKEN"),
             tokens_file=env.path("NOETL_TOKENS_FILE"),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.metadata import version
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, CommandClient, ResolvedCredentials, ShardClient
+from noetl_contracts.clients import (
+    IDEMPOTENT_METHODS,
+    CatalogClient,
+    CommandClient,
+    ResolvedCredentials,
+    ShardClient,
+    WorkerClient,
+)
 from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
 from noetl_core.ports.commands import Worker
+from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.env import Env
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
@@ -26,6 +35,7 @@ from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
+from noetl_worker.entrypoints.presence import leave, tell_presence
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, pull_work
 from noetl_worker.settings import Settings
 from noetl_worker.telemetry import WorkerMetrics
@@ -111,6 +121,23 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         ),
     )
     group.on_stop(consumer.close)
+    presence = WorkerClient(channel)
+    group.on_stop(lambda: leave(presence, group.settings.instance))
+
+    def report() -> WorkerReport:
+        return WorkerReport(
+            worker_id=group.settings.instance,
+            pool=settings.pool,
+            slots=settings.slots,
+            busy=slots.busy,
+            kinds=tools.kinds,
+            version=version("noetl-worker"),
+        )
+
+    group.loop(
+        "presence",
+        lambda beat: tell_presence(presence, report, every_seconds=settings.heartbeat_seconds, beat=beat),
+    )
     group.loop("heartbeat", lambda beat: keep_alive(slots, every_seconds=settings.heartbeat_seconds, beat=beat))
     # Runs first when the process stops: what is under way gets most of the time there is.
     group.on_stop(lambda: slots.drain(seconds=group.settings.stop_seconds * 0.7))

@@ -8,6 +8,7 @@ from noetl_contracts.clients.executions import CancelledExecution, ExecutionClie
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.shards import ShardClient
+from noetl_contracts.clients.workers import WorkerClient
 
 __all__ = [
     "IDEMPOTENT_METHODS",
@@ -22,4 +23,5 @@ __all__ = [
     "ShardClient",
     "StartedExecution",
     "WatchedEvents",
+    "WorkerClient",
 ]

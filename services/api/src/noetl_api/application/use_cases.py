@@ -8,6 +8,7 @@ from noetl_core.ports.leases import ShardLeases
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
@@ -16,7 +17,9 @@ from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
+from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
+from noetl_api.application.workers import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,9 @@ class UseCases:
     start_execution: StartExecution
     cancel_execution: CancelExecution
     query_executions: QueryExecutions
+    read_variables: ReadVariables
+    issued_commands: IssuedCommands
     credentials: Credentials
     rotate_credentials: RotateCredentials
+    workers: Workers
     leases: ShardLeases

@@ -75,6 +75,11 @@ class Slots:
         """How many more commands could start now."""
         return 0 if self._is_draining else self._size - len(self._running)
 
+    @property
+    def busy(self) -> int:
+        """How many commands run now."""
+        return len(self._running)
+
     async def wait_for_free(self) -> int:
         """Wait until something could start; returns how much."""
         while self.free <= 0:

@@ -9,6 +9,7 @@ from noetl_api.entrypoints.grpc import (
     event_service,
     execution_service,
     shard_service,
+    worker_service,
 )
 
 SERVICE_NAMES = (
@@ -17,6 +18,7 @@ SERVICE_NAMES = (
     execution_service.SERVICE_NAME,
     credential_service.SERVICE_NAME,
     shard_service.SERVICE_NAME,
+    worker_service.SERVICE_NAME,
 )
 
 
@@ -27,3 +29,4 @@ def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     execution_service.register(server, use_cases)
     credential_service.register(server, use_cases)
     shard_service.register(server, use_cases)
+    worker_service.register(server, use_cases)

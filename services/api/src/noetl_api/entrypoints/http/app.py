@@ -11,7 +11,17 @@ from noetl_servicekit.tokens import Tokens
 from starlette.responses import JSONResponse, Response
 
 from noetl_api.application.use_cases import UseCases
-from noetl_api.entrypoints.http import catalog, credentials, events, executions, logs, problems
+from noetl_api.entrypoints.http import (
+    catalog,
+    commands,
+    credentials,
+    events,
+    executions,
+    logs,
+    problems,
+    variables,
+    workers,
+)
 from noetl_api.entrypoints.http.middleware import Observed
 from noetl_api.telemetry import ApiMetrics
 
@@ -55,7 +65,7 @@ def make_app(*, use_cases: UseCases, tokens: Tokens, health: Health, metrics: Ap
     app.state.tokens = tokens
     problems.install(app)
     app.add_middleware(Observed, metrics=metrics)
-    for module in (executions, logs, events, catalog, credentials):
+    for module in (executions, logs, events, variables, commands, catalog, credentials, workers):
         app.include_router(module.router)
 
     @app.get("/api/health", tags=["health"])

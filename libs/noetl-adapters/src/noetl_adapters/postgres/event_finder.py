@@ -1,0 +1,36 @@
+"""Events by their identity, in PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncpg
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NotFound
+from noetl_core.ports.event_finder import EVENT_NOT_FOUND
+from noetl_core.ports.event_log import Scope
+
+from noetl_adapters.postgres.pool import translated
+from noetl_adapters.postgres.queries import load_queries
+
+
+class PostgresEventFinder:
+    """Port `EventFinder`; an index lookup in each partition."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._sql = load_queries("event_finder.sql")
+
+    async def find(self, scope: Scope | None, event_id: int) -> StoredEvent:
+        """The event of this organization."""
+        async with translated(), self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["find"], event_id)
+        owner = None if row is None else Scope(tenant_id=row["tenant_id"], organization_id=row["organization_id"])
+        if row is None or (scope is not None and owner != scope):
+            raise NotFound("event", event_id, code=EVENT_NOT_FOUND)
+        return StoredEvent(
+            body=row["body"],
+            stream_version=row["stream_version"],
+            aggregate_version=row["aggregate_version"],
+            ingest_time=row["ingest_time"],
+            prev_checksum=row["prev_checksum"],
+            checksum=row["checksum"],
+        )

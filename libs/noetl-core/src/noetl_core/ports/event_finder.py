@@ -1,0 +1,18 @@
+"""One event by its identity, for those who were told nothing else about it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from noetl_core.envelope import StoredEvent
+from noetl_core.ports.event_log import Scope
+
+EVENT_NOT_FOUND = "event.not_found"
+
+
+class EventFinder(Protocol):
+    """Looks an event up without its execution."""
+
+    async def find(self, scope: Scope | None, event_id: int) -> StoredEvent:
+        """The event; raises `NotFound` (event.not_found). No scope means any tenant's."""
+        ...

@@ -1,0 +1,129 @@
+"""What clients ask besides playbooks and executions: variables, commands and workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from noetl_contracts.clients import WorkerClient
+from noetl_core.commands.events import CommandClaimed, CommandIssued
+from noetl_core.errors import NotPermitted
+from noetl_core.events import to_draft
+from noetl_core.executions.events import CtxUpdated
+from noetl_core.ports.workers import WorkerReport
+from noetl_testkit.compliance.event_log import history, request
+
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: hello, path: examples/hello}
+workload: {who: world, limit: 3}
+workflow:
+- {step: greet, tool: {kind: noop}}
+"""
+ISSUED = CommandIssued(command_id="c1", step="greet", activation=1, attempt=1, pool="default", cause_step="")
+
+
+async def started(client: Any) -> str:
+    await client.http.post("/api/catalog/register", json={"content": PLAYBOOK})
+    answer = await client.http.post("/api/execute", json={"path": "examples/hello", "workload": {"limit": 5}})
+    return str(answer.json()["execution_id"])
+
+
+async def test_variables_are_the_workload_and_what_was_set_since(api: Any) -> None:
+    ada, service, rival = await api.as_("ada"), await api.as_("service"), await api.as_("rival")
+    execution_id = await started(ada)
+    changed = CtxUpdated(step="greet", values={"who": "Ada", "more": [1]})
+    await service.events.append(request(int(execution_id), to_draft(changed, idempotency_key="set")))
+
+    shown = (await ada.http.get(f"/api/vars/{execution_id}")).json()
+
+    assert shown == {
+        "execution_id": execution_id,
+        "variables": {"who": "Ada", "limit": 5, "more": [1]},
+        "references": {},
+        "count": 3,
+    }
+    assert (await rival.http.get(f"/api/vars/{execution_id}")).json()["code"] == "execution.not_found"
+
+
+async def test_a_command_is_shown_by_the_event_that_issued_it(api: Any) -> None:
+    ada, service, rival = await api.as_("ada"), await api.as_("service"), await api.as_("rival")
+    execution_id = await started(ada)
+    await service.events.append(request(int(execution_id), to_draft(ISSUED, idempotency_key="issue")))
+    first, issued = await history(service.events, int(execution_id))
+    event_id = str(issued.envelope().event_id)
+
+    before = (await ada.http.get(f"/api/commands/{event_id}")).json()
+    claimed = CommandClaimed(command_id="c1", step="greet", worker_id="w", lease_seconds=30)
+    await service.events.append(request(int(execution_id), to_draft(claimed, idempotency_key="claim")))
+    after = (await ada.http.get(f"/api/commands/{event_id}")).json()
+    problems = [
+        (answer.status_code, answer.json()["code"])
+        for answer in (
+            await rival.http.get(f"/api/commands/{event_id}"),
+            await ada.http.get(f"/api/commands/{first.envelope().event_id}"),
+            await ada.http.get("/api/commands/12345"),
+            await ada.http.get("/api/commands/one"),
+            await ada.http.post(f"/api/commands/{event_id}/claim", json={"worker_id": "w"}),
+            await service.http.post(f"/api/commands/{event_id}/claim", json={"worker_id": "w"}),
+        )
+    ]
+
+    assert (before["execution_id"], before["command_id"], before["node_name"]) == (execution_id, "c1", "greet")
+    assert (before["event_id"], before["status"], before["worker_id"]) == (event_id, "issued", None)
+    assert (after["status"], after["worker_id"]) == ("claimed", "w")
+    assert problems == [
+        (404, "event.not_found"),
+        (404, "command.not_found"),
+        (404, "event.not_found"),
+        (400, "request.invalid"),
+        (403, "auth.forbidden"),
+        (503, "unavailable"),  # this replica knows no planner
+    ]
+
+
+async def test_workers_report_and_everybody_may_look(api: Any) -> None:
+    rita = await api.as_("rita")
+    workers, forbidden = WorkerClient(await api.channel("service")), WorkerClient(await api.channel("ada"))
+    await workers.report(WorkerReport(worker_id="w1", slots=8, busy=3, kinds=("http",)), lease_seconds=60)
+    await workers.report(WorkerReport(worker_id="w2", pool="large", slots=2, busy=2), lease_seconds=60)
+
+    listed = (await rita.http.get("/api/workers")).json()
+    of_pool = (await rita.http.get("/api/workers", params={"pool": "large"})).json()
+
+    assert listed["capacity"] == {"slots": 10, "busy": 5, "free": 5}
+    assert [(one["worker_id"], one["capacity"]["free"], one["kinds"]) for one in listed["workers"]] == [
+        ("w1", 5, ["http"]),
+        ("w2", 0, []),
+    ]
+    assert [one["worker_id"] for one in of_pool["workers"]] == ["w2"]
+    assert [one.report.worker_id for one in await workers.list(pool="large")] == ["w2"]
+    with pytest.raises(NotPermitted):
+        await forbidden.report(WorkerReport(worker_id="x"), lease_seconds=60)
+    await workers.leave("w1")
+    assert [one.report.worker_id for one in await workers.list()] == ["w2"]
+
+
+async def test_every_route_of_the_language_is_described(api: Any) -> None:
+    ada = await api.as_("ada")
+
+    paths = (await ada.http.get("/api/openapi.json")).json()["paths"]
+
+    assert {
+        "/api/catalog/register",
+        "/api/execute",
+        "/api/executions/{execution_id}",
+        "/api/executions/{execution_id}/status",
+        "/api/executions/{execution_id}/events",
+        "/api/executions/{execution_id}/cancel",
+        "/api/vars/{execution_id}",
+        "/api/events",
+        "/api/events/batch",
+        "/api/commands/{event_id}",
+        "/api/commands/{command}/claim",
+        "/api/workers",
+        "/api/credentials",
+        "/api/health",
+        "/health",
+    } <= paths.keys()
