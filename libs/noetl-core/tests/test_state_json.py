@@ -34,9 +34,14 @@ FULL = State(
         variables={"limit": 7, "list": [1, {}]},
         variable_refs={"large": {"uri": "noetl://x"}},
         status=ExecutionStatus.PAUSED,
-        steps={"ü\u0000 step": Step(status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5})},
+        steps={
+            "ü\u0000 step": Step(
+                status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5}, deadline=LATER
+            )
+        },
         arrivals=(Arrival(step="j", cause_step="a"), Arrival(step="j", cause_step="a")),
         failure={},
+        deadline=LATER,
         started_at=LATER,
         ended_at=LATER,
         error={"code": "x", "list": [1, None, {"deep": []}]},
@@ -63,6 +68,7 @@ FULL = State(
             evaluation={"place": "leave", "step": "s"},
             answer={"status": "ok", "context": {"evaluation": {"arcs/0/when": {"is": True}}}},
             parked=ParkedCall(call_id="k", child_execution_id="7", pipeline=WORKLOAD, status="completed"),
+            deadline=LATER,
         )
     },
     stream_version=7,

@@ -12,6 +12,9 @@ WORK_SUBJECTS = "noetl.work.>"
 CONTROL_SUBJECTS = "noetl.control.>"
 
 CANCEL_SUBJECT = "noetl.control.cancel"
+"""An execution has ended: stop its calls."""
+STOP_SUBJECT = "noetl.control.stop"
+"""An activation of a step has ended: stop its calls."""
 
 MESSAGE_ID = "Nats-Msg-Id"
 STREAM_VERSION = "Noetl-Stream-Version"

@@ -3,9 +3,10 @@
 from noetl_core.catalog import is_allowed_after_end, is_reserved, is_terminal, known_types, to_draft, typed
 from noetl_core.children.events import ChildEvent
 from noetl_core.commands.events import CommandEvent
+from noetl_core.deadlines.events import DeadlineEvent
 from noetl_core.executions.events import ExecutionEvent
 
-Event = ExecutionEvent | CommandEvent | ChildEvent
+Event = ExecutionEvent | CommandEvent | ChildEvent | DeadlineEvent
 
 __all__ = [
     "Event",

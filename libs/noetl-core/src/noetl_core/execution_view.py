@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from noetl_core.commands.state import Command
+from noetl_core.deadlines.state import next_deadline
 from noetl_core.fold import State, prune
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.state_json import state_object
@@ -43,6 +44,11 @@ def silent_after(state: State, command: Command) -> datetime | None:
     if state.execution.status.is_final or not command.is_open:
         return None
     return command.lease_until
+
+
+def late_after(state: State) -> datetime | None:
+    """When the execution, or something in it, will have taken too long; None while nothing has a deadline."""
+    return next_deadline(state.execution, state.commands)
 
 
 def changed_commands(before: State, after: State) -> tuple[Command, ...]:

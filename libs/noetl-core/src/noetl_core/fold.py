@@ -11,8 +11,10 @@ from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
 from noetl_core.commands.events import CallDone, CallFailed, CommandEvent
 from noetl_core.commands.fold import evolve as evolve_command
-from noetl_core.commands.state import Command
-from noetl_core.executions.events import ExecutionEvent
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.fold import open_deadline, pass_deadline, stop_left_open
+from noetl_core.executions.events import ExecutionEvent, StepExited
 from noetl_core.executions.fold import evolve as evolve_execution
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.recorded import Recorded
@@ -52,13 +54,19 @@ def fold(state: State, recorded: Recorded) -> State:
         )
     if isinstance(content, ExecutionEvent):
         execution = evolve_execution(execution, content, event_time=envelope.event_time)
+        execution = open_deadline(execution, content, opened_at=recorded.ingest_time)
+        if isinstance(content, StepExited):
+            commands = stop_left_open(commands, recorded, step=content.step, activation=content.activation)
     elif isinstance(content, CommandEvent):
         command = evolve_command(commands.get(content.command_id), content, recorded)
         commands = {**commands, content.command_id: command}
-        if isinstance(content, CallDone | CallFailed) and command.evaluation is None:
+        counts = command.evaluation is None and command.status is not CommandStatus.STOPPED
+        if isinstance(content, CallDone | CallFailed) and counts:
             execution = _with_result(execution, content)
     elif isinstance(content, ChildEvent):
         execution, commands = evolve_children(execution, commands, content, recorded)
+    elif isinstance(content, DeadlinePassed):
+        execution, commands = pass_deadline(execution, commands, content, recorded)
     else:
         unknown += 1
     watermark = state.event_time_watermark

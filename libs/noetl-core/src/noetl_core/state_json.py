@@ -64,6 +64,7 @@ def state_object(state: State) -> JsonObject:
             "steps": {name: _step_object(step) for name, step in execution.steps.items()},
             "arrivals": [{"step": one.step, "cause_step": one.cause_step} for one in execution.arrivals],
             "failure": execution.failure,
+            "deadline": _time_text(execution.deadline),
             "started_at": _time_text(execution.started_at),
             "ended_at": _time_text(execution.ended_at),
             "error": execution.error,
@@ -86,6 +87,7 @@ def _step_object(step: Step) -> JsonObject:
             "activation": step.activation,
             "cause_step": step.cause_step,
             "result": step.result,
+            "deadline": _time_text(step.deadline),
         }
     )
 
@@ -111,6 +113,7 @@ def _command_object(command: Command) -> JsonObject:
             "evaluation": command.evaluation,
             "answer": command.answer,
             "parked": command.parked.to_json() if command.parked else None,
+            "deadline": _time_text(command.deadline),
         }
     )
 
@@ -157,6 +160,7 @@ def _execution(fields: _Fields) -> Execution:
         steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
         arrivals=tuple(Arrival(step=one["step"], cause_step=one["cause_step"]) for one in fields.get("arrivals", ())),
         failure=fields.get("failure"),
+        deadline=_time(fields.get("deadline")),
         started_at=_time(fields.get("started_at")),
         ended_at=_time(fields.get("ended_at")),
         error=fields.get("error"),
@@ -170,6 +174,7 @@ def _step(fields: _Fields) -> Step:
         activation=fields.get("activation", 0),
         cause_step=fields.get("cause_step", ""),
         result=fields.get("result"),
+        deadline=_time(fields.get("deadline")),
     )
 
 
@@ -194,6 +199,7 @@ def _command(command_id: str, fields: _Fields) -> Command:
         evaluation=fields.get("evaluation"),
         answer=fields.get("answer"),
         parked=ParkedCall.from_json(fields["parked"]) if "parked" in fields else None,
+        deadline=_time(fields.get("deadline")),
     )
 
 

@@ -1,4 +1,4 @@
-"""Wires a reaper: whom it asks, and the loop that makes it ask."""
+"""Wires a reaper: whom it asks, and the loops that make it ask."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, Projectio
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tracing import current_traceparent
 
+from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
-from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
+from noetl_reaper.entrypoints.sweep_loop import Look, sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
 
@@ -36,22 +37,25 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         default_address=settings.planner_address, shard_count=settings.shard_count, connect=connect
     )
     group.on_stop(commands.close)
+    projections, leases, metrics = ProjectionClient(projector), ShardClient(api), ReaperMetrics(group.metrics)
     reclaim = ReclaimCommands(
-        ProjectionClient(projector),
+        projections,
         commands,
         reclaimer=f"urn:noetl:reaper:{group.settings.instance}",
         concurrency=settings.concurrency,
-        metrics=ReaperMetrics(group.metrics),
+        metrics=metrics,
     )
-    group.loop(
-        "sweep",
-        lambda beat: sweep_regularly(
-            reclaim,
-            ShardClient(api),
-            shard_count=settings.shard_count,
-            every_seconds=settings.interval_seconds,
-            beat=beat,
-        ),
-        max_silence_seconds=30.0 + 3 * settings.interval_seconds,
-    )
+    pass_deadlines = PassDeadlines(projections, commands, concurrency=settings.concurrency, metrics=metrics)
+
+    def sweep(name: str, look: Look, every_seconds: float) -> None:
+        group.loop(
+            name,
+            lambda beat: sweep_regularly(
+                look, leases, shard_count=settings.shard_count, every_seconds=every_seconds, beat=beat
+            ),
+            max_silence_seconds=30.0 + 3 * every_seconds,
+        )
+
+    sweep("sweep", reclaim, settings.interval_seconds)
+    sweep("deadlines", pass_deadlines, settings.deadline_seconds)
     group.ready(ops=ops)

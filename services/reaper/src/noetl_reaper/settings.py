@@ -19,6 +19,7 @@ class Settings:
     ops_listen: Address
     shard_count: int
     interval_seconds: float
+    deadline_seconds: float
     concurrency: int
 
     @classmethod
@@ -33,6 +34,7 @@ class Settings:
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
             interval_seconds=env.number("NOETL_REAPER_INTERVAL_SECONDS", default=5.0, minimum=0.1),
+            deadline_seconds=env.number("NOETL_REAPER_DEADLINE_SECONDS", default=0.5, minimum=0.05),
             concurrency=env.integer("NOETL_REAPER_CONCURRENCY", default=16, minimum=1, maximum=1000),
         )
         env.check()

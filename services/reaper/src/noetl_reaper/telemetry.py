@@ -6,7 +6,7 @@ from noetl_servicekit.metrics import MetricSet
 
 
 class ReaperMetrics:
-    """Silent commands: how many there are, and what became of them."""
+    """Silent commands and passed deadlines: how many there are, and what became of them."""
 
     def __init__(self, metrics: MetricSet) -> None:
         self.sweeps = metrics.counter("noetl_reaper_sweeps_total", "Looks at the list of silent commands.")
@@ -19,11 +19,17 @@ class ReaperMetrics:
         )
         self.refused = metrics.counter(
             "noetl_reaper_refused_total",
-            "Attempts that were not given up, because the log knew better; by the error's code.",
+            "Attempts and deadlines that were left alone, because the log knew better; by the error's code.",
             ("code",),
         )
         self.failures = metrics.counter(
             "noetl_reaper_failures_total",
-            "Attempts that could not be dealt with; the next sweep tries again.",
+            "Attempts and deadlines that could not be dealt with; the next sweep tries again.",
             ("code",),
+        )
+        self.late = metrics.gauge(
+            "noetl_reaper_late_executions", "Executions with a passed deadline that the last sweep found."
+        )
+        self.deadlines_passed = metrics.counter(
+            "noetl_reaper_deadlines_passed_total", "Deadlines whose passing was recorded."
         )

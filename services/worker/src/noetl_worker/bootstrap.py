@@ -19,7 +19,7 @@ from noetl_contracts.clients import (
     ShardClient,
     WorkerClient,
 )
-from noetl_contracts.subjects import CANCEL_SUBJECT, WORK_STREAM, token, work_subject
+from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT, WORK_STREAM, token, work_subject
 from noetl_core.ports.commands import Worker
 from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
@@ -36,7 +36,7 @@ from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.entrypoints.presence import leave, tell_presence
-from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, pull_work
+from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, on_stopped, pull_work
 from noetl_worker.settings import Settings
 from noetl_worker.telemetry import WorkerMetrics
 from noetl_worker.tools.keychain import open_keychain
@@ -109,6 +109,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         )
     )
     await bus.subscribe(CANCEL_SUBJECT, on_cancelled(slots))
+    await bus.subscribe(STOP_SUBJECT, on_stopped(slots))
     consumer = NatsPullConsumer(
         bus,
         ConsumerSpec(

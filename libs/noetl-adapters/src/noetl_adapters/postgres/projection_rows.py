@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from noetl_core.canonical import encode
-from noetl_core.execution_view import execution_view, silent_after
+from noetl_core.execution_view import execution_view, late_after, silent_after
 from noetl_core.ports.projection_store import ProjectedExecution
 
-EXECUTION_COLUMNS = 20
+EXECUTION_COLUMNS = 21
 COMMAND_COLUMNS = 15
 
 
@@ -37,6 +37,7 @@ def execution_row(one: ProjectedExecution) -> tuple[Any, ...]:
         state.event_time_watermark or view.start_time,
         one.epoch,
         one.base_version,
+        late_after(state),
     )
 
 

@@ -9,6 +9,7 @@ import asyncpg
 from noetl_core.canonical import decode
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.ids import MAX_ID, parse_id
+from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
     ProjectedExecution,
@@ -139,6 +140,14 @@ class PostgresProjections:
         return tuple(
             SilentCommand(**{**row, "worker_id": row["worker_id"] or "", "trace": row["trace"] or ""}) for row in rows
         )
+
+    async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
+        """Executions whose next deadline has passed."""
+        if after is None:
+            rows = await self._fetch("passed_deadlines", limit)
+        else:
+            rows = await self._fetch("passed_deadlines_after", limit, *after)
+        return tuple(LateExecution(**row) for row in rows)
 
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         async with translated(), self._pool.acquire() as connection:

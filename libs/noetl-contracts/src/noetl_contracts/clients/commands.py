@@ -25,6 +25,7 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
+from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
@@ -147,6 +148,14 @@ class CommandClient:
         )
         response = await self._call(self._shard(key), _abandon(request, self._timeout))
         return Abandonment(stream_version=response.stream_version, next_attempt=response.next_attempt)
+
+    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
+        """Have passed deadlines of an execution recorded; port `Deadlines`."""
+        request = pb.PassDeadlinesRequest(execution_id=str(execution_id), through=timestamp(through))
+        response = await self._call(
+            shard_of(execution_id, self._shard_count), lambda stub: stub.PassDeadlines(request, timeout=self._timeout)
+        )
+        return DeadlinesPassed(passed=response.passed, stream_version=response.stream_version)
 
     def _shard(self, key: CommandKey) -> int:
         return shard_of(key.execution_id, self._shard_count)

@@ -32,8 +32,10 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.command.v1.CommandService/Complete",
         "/noetl.command.v1.CommandService/Heartbeat",
         "/noetl.command.v1.CommandService/Park",
+        "/noetl.command.v1.CommandService/PassDeadlines",
         "/noetl.projection.v1.ProjectionService/GetExecution",
         "/noetl.projection.v1.ProjectionService/ListExecutions",
         "/noetl.projection.v1.ProjectionService/ListSilentCommands",
+        "/noetl.projection.v1.ProjectionService/ListPassedDeadlines",
     }
 )

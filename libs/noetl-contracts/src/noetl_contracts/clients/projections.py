@@ -5,6 +5,7 @@ from __future__ import annotations
 import grpc
 from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
+from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 
@@ -60,5 +61,15 @@ class ProjectionClient:
             response = await self._stub.ListSilentCommands(request, timeout=self._timeout)
         return SilentPage(
             commands=tuple(mapping.silent_command(one) for one in response.commands),
+            next_page_token=response.next_page_token,
+        )
+
+    async def passed_deadlines(self, *, limit: int = 100, page_token: str = "") -> LatePage:
+        """Executions whose next deadline has passed, longest overdue first; port `LateExecutions`."""
+        request = pb.ListPassedDeadlinesRequest(page_size=limit, page_token=page_token)
+        with raising_noetl_errors():
+            response = await self._stub.ListPassedDeadlines(request, timeout=self._timeout)
+        return LatePage(
+            executions=tuple(mapping.late_execution(one) for one in response.executions),
             next_page_token=response.next_page_token,
         )

@@ -7,6 +7,7 @@ from noetl.projection.v1 import projection_pb2 as projection_pb
 from noetl_core.canonical import encode
 from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
+from noetl_core.ports.deadlines import LateExecution
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 
 from noetl_contracts.mapping.events import json_object
@@ -78,6 +79,26 @@ def execution_page(message: pb.ListResponse | projection_pb.ListExecutionsRespon
     return ExecutionPage(
         executions=tuple(execution(one) for one in message.executions),
         next_page_token=message.next_page_token,
+    )
+
+
+def late_execution_message(late: LateExecution) -> projection_pb.LateExecution:
+    """A late execution as a message."""
+    return projection_pb.LateExecution(
+        execution_id=str(late.execution_id),
+        tenant_id=late.tenant_id,
+        organization_id=late.organization_id,
+        deadline=timestamp(late.deadline),
+    )
+
+
+def late_execution(message: projection_pb.LateExecution) -> LateExecution:
+    """A late execution."""
+    return LateExecution(
+        execution_id=parse_id(message.execution_id),
+        tenant_id=message.tenant_id,
+        organization_id=message.organization_id,
+        deadline=moment(message.deadline),
     )
 
 

@@ -12,7 +12,7 @@ from noetl_core.children.state import ParkedCall
 
 
 class CommandStatus(StrEnum):
-    """Where an attempt stands. The last three are final."""
+    """Where an attempt stands. The last four are final."""
 
     ISSUED = "issued"
     CLAIMED = "claimed"
@@ -24,6 +24,8 @@ class CommandStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     ABANDONED = "abandoned"
+    STOPPED = "stopped"
+    """Its activation ended without it."""
 
 
 _CLAIMABLE = frozenset({CommandStatus.ISSUED, CommandStatus.RESUMED})
@@ -55,6 +57,8 @@ class Command:
     """What an internal command evaluates for the planner; None for a step's own command."""
     answer: Mapping[str, Any] | None = None
     """The result of an internal command, kept here because it is no step's."""
+    deadline: datetime | None = None
+    """Until when what it waits for must have come, by PostgreSQL's clock; for one that waits without a worker."""
     parked: ParkedCall | None = None
     """Where the attempt goes on, if it or the one before it was parked."""
 

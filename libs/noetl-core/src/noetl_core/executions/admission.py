@@ -1,9 +1,10 @@
-"""Whether a step may start."""
+"""Whether a step may start, and how long it may take."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from noetl_core.deadlines.timeouts import step_timeout
 from noetl_core.executions.evaluators import Evaluator
 from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
@@ -18,3 +19,12 @@ def admits(execution: Execution, plan: Plan, *, step: str, cause_step: str, now:
         if evaluator.condition(f"admit/{index}", partial(evaluate_condition, rule.when, names, now=now)):
             return rule.allow
     return True
+
+
+def admits_for(
+    execution: Execution, plan: Plan, *, step: str, cause_step: str, now: str, evaluator: Evaluator
+) -> tuple[bool, float | None]:
+    """Whether the step may start, and within how many seconds it must end. Raises `TemplateFailed`."""
+    if not admits(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator):
+        return False, None
+    return True, step_timeout(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator)

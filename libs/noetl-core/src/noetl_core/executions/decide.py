@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from noetl_core.commands.events import CallFailed, CommandAbandoned, CommandCompleted, CommandFailed, CommandIssued
 from noetl_core.commands.state import Command
+from noetl_core.deadlines.decide import after_deadline, counts
+from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.timeouts import execution_timeout
 from noetl_core.events import Event
-from noetl_core.executions.continuing import Left, go_on, go_on_without, route, router_for
+from noetl_core.executions.continuing import Left, go_on, go_on_without, route, router_for, time_of
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized, WorkflowInitialized
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import issue
 from noetl_core.executions.state import Arrival
 from noetl_core.fold import State
+from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.recorded import Recorded
 
 
 def is_cause(recorded: Recorded) -> bool:
     """Whether something may have to follow from this event."""
-    return isinstance(recorded.content, PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned)
+    return isinstance(
+        recorded.content, PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed
+    )
 
 
 def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
@@ -29,7 +35,14 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
         case PlaybookInitialized():
             entry = plan.playbook.entry_step
             router = router_for(state, plan, recorded)
-            router.add(WorkflowInitialized(entry_step=entry))
+            try:
+                timeout = execution_timeout(state.execution, plan, now=time_of(recorded))
+            except TemplateFailed as exc:
+                router.add(WorkflowInitialized(entry_step=entry))
+                router.fail({"kind": "transform", "code": exc.code, "message": exc.message})
+                router.end()
+                return router.facts
+            router.add(WorkflowInitialized(entry_step=entry, timeout_seconds=timeout))
             router.arrive(Arrival(step=entry, cause_step=""))
             router.advance()
             return router.facts
@@ -37,10 +50,15 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
             command = state.commands[content.command_id]
             if command.evaluation is not None:
                 return go_on(state, command, plan, recorded)
+            if not counts(state, command):
+                return ()
             step = state.execution.steps[command.step]
             return route(state, plan, Left.by(command, step.result or {}), recorded)
         case CommandAbandoned():
-            return _after_silence(state, state.commands[content.command_id], plan, recorded)
+            command = state.commands[content.command_id]
+            return _after_silence(state, command, plan, recorded) if counts(state, command) else ()
+        case DeadlinePassed():
+            return after_deadline(state, content, plan, recorded)
         case _:
             return ()
 

@@ -1,6 +1,6 @@
 """What a worker does for an internal command: walk through the expressions with all data, and note their values.
 
-The walk is the planner's own (`leave`, `admits`), with another evaluator; the planner repeats it with the answers.
+The walk is the planner's own (`leave`, `admits_for`), with another evaluator; the planner repeats it with the answers.
 So another place of evaluation is added in four steps:
 
 1. a member of `Place`;
@@ -17,7 +17,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import assert_never
 
-from noetl_core.executions.admission import admits
+from noetl_core.executions.admission import admits_for
 from noetl_core.executions.continuing import left_by
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.evaluators import Recording
@@ -33,7 +33,7 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
     match evaluation.place:
         case Place.ADMIT:
             with suppress(TemplateFailed):  # noted; it is for the planner to say what follows
-                admits(
+                admits_for(
                     execution,
                     plan,
                     step=evaluation.step,

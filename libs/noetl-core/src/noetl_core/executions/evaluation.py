@@ -15,7 +15,7 @@ class Place(StrEnum):
     """Where in the life of a step the expressions stand; they are evaluated together, in their written order."""
 
     ADMIT = "admit"
-    """`admit` rules, before the step starts."""
+    """`admit` rules and the timeout, before the step starts."""
     LEAVE = "leave"
     """`set` of the step, `when` of its arcs, and `set` of those that fire."""
 

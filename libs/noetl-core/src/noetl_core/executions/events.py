@@ -28,9 +28,10 @@ class PlaybookInitialized:
 @event_type("workflow.initialized")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowInitialized:
-    """The planner has taken up the execution."""
+    """The planner has taken up the execution; its timeout, if it has one, counts from here."""
 
     entry_step: str
+    timeout_seconds: float | None = None
 
 
 @event_type("step.enter")
@@ -39,13 +40,14 @@ class StepEntered:
     """An activation of a step begins; `cause_step` is the step whose arc led here.
 
     `consumes` names the causes of the arrivals that this activation answers: all of them at a join, one for a
-    back edge.
+    back edge. `timeout_seconds` is what the whole activation has, from here on.
     """
 
     step: str
     activation: int
     cause_step: str = ""
     consumes: tuple[str, ...] = ()
+    timeout_seconds: float | None = None
 
 
 @event_type("step.exit")

@@ -96,7 +96,8 @@ def _exit(execution: Execution, event: StepExited) -> Execution:
         failure = event.error
     answered = {call: answer for call, answer in execution.answered.items() if answer.step != event.step}
     left = replace(execution, arrivals=execution.arrivals + fired, failure=failure, answered=answered)
-    return _with_step(left, event.step, replace(before, status=status, activation=event.activation))
+    ended = replace(before, status=status, activation=event.activation, deadline=None)
+    return _with_step(left, event.step, ended)
 
 
 def _skip(execution: Execution, event: StepSkipped) -> Execution:
@@ -126,4 +127,4 @@ def _with_step(execution: Execution, name: str, step: Step) -> Execution:
 def _end(execution: Execution, status: ExecutionStatus, event_time: datetime) -> Execution:
     if execution.status.is_final:
         return execution
-    return replace(execution, status=status, ended_at=event_time, arrivals=(), answered={})
+    return replace(execution, status=status, ended_at=event_time, arrivals=(), answered={}, deadline=None)

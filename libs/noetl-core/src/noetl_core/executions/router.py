@@ -8,10 +8,11 @@ from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.commands.events import CommandIssued
+from noetl_core.deadlines.timeouts import step_timeout, written_timeout
 from noetl_core.events import Event
-from noetl_core.executions.admission import admits
+from noetl_core.executions.admission import admits_for
 from noetl_core.executions.evaluation import Evaluation, Place
-from noetl_core.executions.evaluators import LOCALLY, Evaluator, NeedsEvaluation
+from noetl_core.executions.evaluators import FOR_SURE, LOCALLY, Evaluator, NeedsEvaluation
 from noetl_core.executions.events import (
     CtxUpdated,
     PlaybookCompleted,
@@ -93,6 +94,10 @@ class Router:
         """An arc fired into a step."""
         self._arrivals.append(arrival)
 
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """The execution as a whole has failed, whatever failed in it before."""
+        self._failure = error
+
     def leave(self, exited: StepExited) -> None:
         """An activation is over."""
         self._facts.append(exited)
@@ -112,7 +117,7 @@ class Router:
             return
         final = self._plan.playbook.final_step
         if final is not None and not self._has_run_finally(final):
-            self._enter(final, [Arrival(step=final, cause_step=FINAL_CAUSE)])
+            self._enter_finally(final)
         else:
             self.end()
 
@@ -122,6 +127,18 @@ class Router:
             self._facts += [WorkflowCompleted(), PlaybookCompleted()]
         else:
             self._facts += [WorkflowFailed(error=self._failure), PlaybookFailed(error=self._failure)]
+
+    def _enter_finally(self, final: str) -> None:
+        answered = [Arrival(step=final, cause_step=FINAL_CAUSE)]
+        try:
+            timeout = step_timeout(
+                self._execution, self._plan, step=final, cause_step=FINAL_CAUSE, now=self._now, evaluator=FOR_SURE
+            )
+        except TemplateFailed as exc:
+            self._fail_entry(final, answered, exc)
+            self.end()
+        else:
+            self._enter(final, answered, timeout)
 
     def _has_run_finally(self, final: str) -> bool:
         step = self._execution.steps.get(final)
@@ -146,13 +163,14 @@ class Router:
         return True
 
     def _admit(self, name: str, answered: Sequence[Arrival]) -> None:
-        if self._plan.playbook.steps[name].admit:
+        step = self._plan.playbook.steps[name]
+        if step.admit or step.timeout_template is not None:
             self._judge(name, answered, LOCALLY)
         else:
-            self._enter(name, answered)
+            self._enter(name, answered, written_timeout(step))
 
     def resume_admission(self, evaluation: Evaluation, evaluator: Evaluator) -> None:
-        """A worker has evaluated the admission rules of a step that was held for it."""
+        """A worker has evaluated what decides whether, and for how long, a step that was held for it may run."""
         answered = [Arrival(step=evaluation.step, cause_step=cause) for cause in evaluation.consumes]
         self._held.discard(evaluation.step)
         if all(arrival in self._arrivals for arrival in answered):
@@ -161,7 +179,7 @@ class Router:
     def _judge(self, name: str, answered: Sequence[Arrival], evaluator: Evaluator) -> None:
         cause = answered[-1].cause_step
         try:
-            admitted = admits(
+            admitted, timeout = admits_for(
                 self._execution, self._plan, step=name, cause_step=cause, now=self._now, evaluator=evaluator
             )
         except NeedsEvaluation:
@@ -170,7 +188,10 @@ class Router:
         except TemplateFailed as exc:
             self._fail_entry(name, answered, exc)
         else:
-            (self._enter if admitted else self._deny)(name, answered)
+            if admitted:
+                self._enter(name, answered, timeout)
+            else:
+                self._deny(name, answered)
 
     def ask_to_leave(self, name: str, activation: int, *, cause_step: str) -> None:
         """The step stays active until a worker has evaluated what leads on from it."""
@@ -247,7 +268,7 @@ class Router:
         upstream = self._active | {arrival.step for arrival in self._arrivals}
         return any(other != name and self._graph.reaches(other, name) for other in upstream)
 
-    def _enter(self, name: str, answered: Sequence[Arrival]) -> None:
+    def _enter(self, name: str, answered: Sequence[Arrival], timeout_seconds: float | None) -> None:
         activation = self._activations.get(name, 0) + 1
         if activation > MAX_ACTIVATIONS:
             self._failure = {
@@ -266,6 +287,7 @@ class Router:
                 activation=activation,
                 cause_step=cause,
                 consumes=tuple(arrival.cause_step for arrival in answered),
+                timeout_seconds=timeout_seconds,
             )
         )
         self._facts.append(

@@ -45,6 +45,8 @@ class Step:
     activation: int = 0
     cause_step: str = ""
     result: Mapping[str, Any] | None = None
+    deadline: datetime | None = None
+    """Until when the activation must have ended, by PostgreSQL's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +87,8 @@ class Execution:
     arrivals: tuple[Arrival, ...] = ()
     failure: Mapping[str, Any] | None = None
     """The first failure that no arc handled; decides how the execution ends."""
+    deadline: datetime | None = None
+    """Until when the execution must have ended, by PostgreSQL's clock."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: Mapping[str, Any] | None = None

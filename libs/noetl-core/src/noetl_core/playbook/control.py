@@ -19,10 +19,11 @@ def references_after(step: Step) -> frozenset[Reference]:
 
 
 def references_before(step: Step) -> frozenset[Reference]:
-    """Read when the step is to start: whether it may, and over what it loops, how wide."""
+    """Read when the step is to start: whether it may, for how long, and over what it loops, how wide."""
     found: set[Reference] = set()
     for rule in step.admit:
         found |= condition_paths(rule.when)
+    found.update(_in_templates([step.timeout_template]))
     if step.loop is not None:
         found.update(_in_templates([step.loop.items, step.loop.max_in_flight, *_frame(step.loop.frame)]))
     if step.reduce is not None:

@@ -176,6 +176,8 @@ class Step:
     next: Next = field(default_factory=Next)
     timeout_seconds: float | None = None
     """Of the whole activation."""
+    timeout_template: str | None = None
+    """Where the timeout is only known when the activation begins."""
     failure_mode: FailureMode = FailureMode.BEST_EFFORT
     admit: tuple[AdmitRule, ...] = ()
 
@@ -223,6 +225,8 @@ class Playbook:
     no_next_is_error: bool = False
     timeout_seconds: float | None = None
     """Of the whole execution."""
+    timeout_template: str | None = None
+    """Where the timeout is only known when the execution begins."""
     keychain: Mapping[str, KeychainEntry] = field(default_factory=dict)
     """By name, in written order."""
     workbook: Mapping[str, WorkbookTask] = field(default_factory=dict)

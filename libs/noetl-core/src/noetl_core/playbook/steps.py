@@ -15,6 +15,7 @@ from noetl_core.playbook.model import AdmitRule, FailureMode, Reduce, Step, Tool
 from noetl_core.playbook.pipelines import read_pipeline
 from noetl_core.playbook.rules import read_admit
 from noetl_core.playbook.source import Path
+from noetl_core.playbook.timeouts import read_timeout
 from noetl_core.playbook.vocabulary import STEP
 
 MAX_STEPS = 10_000
@@ -53,6 +54,7 @@ def _add_step(workflow: Workflow, value: JsonValue, path: Path, findings: Findin
     spec = fields.below("spec")
     policy = None if spec is None else spec.below("policy")
     loop = fields.below("loop")
+    timeout_seconds, timeout_template = read_timeout(spec)
     step = Step(
         name=name or "",
         desc=fields.text("desc") or "",
@@ -66,7 +68,8 @@ def _add_step(workflow: Workflow, value: JsonValue, path: Path, findings: Findin
         set=read_set(fields),
         output=read_output(fields),
         next=read_next(fields, workflow.mentions),
-        timeout_seconds=None if spec is None else spec.number("timeout"),
+        timeout_seconds=timeout_seconds,
+        timeout_template=timeout_template,
         failure_mode=_failure_mode(policy),
         admit=_admit(fields, policy),
     )

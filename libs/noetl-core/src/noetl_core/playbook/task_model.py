@@ -204,6 +204,11 @@ class Tool:
     rate_limit: RateLimit | None = None
     stream: Stream | None = None
 
+    @property
+    def has_timeout(self) -> bool:
+        """Whether its calls have a limit of their own."""
+        return self.timeout_seconds is not None or self.timeout_template is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:

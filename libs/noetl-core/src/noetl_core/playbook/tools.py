@@ -16,9 +16,10 @@ from noetl_core.playbook.loops import read_task_loop
 from noetl_core.playbook.rules import read_rules
 from noetl_core.playbook.shapes import is_template
 from noetl_core.playbook.source import Path
-from noetl_core.playbook.support import PLUGIN_KINDS, Feature, tool
+from noetl_core.playbook.support import PLUGIN_KINDS, tool
 from noetl_core.playbook.task_model import SetScope, TaskLoop, Tool, ToolKind
 from noetl_core.playbook.task_vocabulary import COMMON_KEYS, TOOL_SPEC
+from noetl_core.playbook.timeouts import read_timeout
 from noetl_core.playbook.tool_config import read_config, refuse_passwords
 
 _RUN_AS_WRITTEN = frozenset({"code", "code_b64", "cmds", "script"})
@@ -104,13 +105,7 @@ def _timeout(fields: Fields, spec: Fields | None) -> tuple[float | None, str | N
     places = [(fields, key) for key in _TIMEOUT_KEYS if fields.has(key)]
     if spec is not None and spec.has("timeout"):
         places.insert(0, (spec, "timeout"))
-    for place, key in places:
-        written = place.amount(key)
-        if isinstance(written, str):
-            is_supported = place.findings.supports(Feature.TIMEOUT_TEMPLATE, (*place.path, key))
-            return None, written if is_supported else None
-        return written, None
-    return None, None
+    return read_timeout(*places[0]) if places else (None, None)
 
 
 def _refuse_kind(kind: str, values: Mapping[str, JsonValue], path: Path, findings: Findings) -> None:

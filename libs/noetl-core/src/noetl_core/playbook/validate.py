@@ -16,6 +16,7 @@ from noetl_core.playbook.source import MAX_PROBLEMS, read_source
 from noetl_core.playbook.stages import check_stages
 from noetl_core.playbook.steps import Workflow, read_workflow
 from noetl_core.playbook.support import RELEASE
+from noetl_core.playbook.timeouts import read_timeout
 from noetl_core.playbook.vocabulary import API_VERSION, DOCUMENT_KIND, OLDER_API_VERSIONS, ROOT
 from noetl_core.playbook.workbook import check_calls, read_workbook
 
@@ -47,6 +48,7 @@ class _Settings:
     final_step: str | None = None
     no_next_is_error: bool = False
     timeout_seconds: float | None = None
+    timeout_template: str | None = None
 
 
 def _read_playbook(root: Fields) -> Playbook | None:
@@ -75,6 +77,7 @@ def _read_playbook(root: Fields) -> Playbook | None:
         final_step=settings.final_step,
         no_next_is_error=settings.no_next_is_error,
         timeout_seconds=settings.timeout_seconds,
+        timeout_template=settings.timeout_template,
         keychain=keychain,
         workbook=workbook.tasks,
         steps=workflow.steps,
@@ -109,12 +112,14 @@ def _read_executor(root: Fields, workflow: Workflow) -> _Settings:
             workflow.mentions.append((name, (*spec.path, key)))
     if final_step is not None and final_step == (entry_step or next(iter(workflow.steps), None)):
         spec.invalid("final_step", "must not be the step where the workflow starts")
+    timeout_seconds, timeout_template = read_timeout(spec)
     return _Settings(
         profile=profile,
         entry_step=entry_step,
         final_step=final_step,
         no_next_is_error=spec.flag("no_next_is_error") or False,
-        timeout_seconds=spec.number("timeout"),
+        timeout_seconds=timeout_seconds,
+        timeout_template=timeout_template,
     )
 
 

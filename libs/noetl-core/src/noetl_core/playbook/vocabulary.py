@@ -8,7 +8,7 @@ from noetl_core.playbook.loop_vocabulary import LOOP, REDUCE, RETRIES
 from noetl_core.playbook.sections import Key, Section, Templates
 from noetl_core.playbook.shapes import Anything, Below, Choice, Either, Flag, Items, Map, Name, Text, When
 from noetl_core.playbook.support import Feature
-from noetl_core.playbook.task_vocabulary import INPUT, OLDER_INPUT, OUTPUT_KEYS, SECONDS, SET
+from noetl_core.playbook.task_vocabulary import INPUT, OLDER_INPUT, OUTPUT_KEYS, SECONDS_OR_TEMPLATE, SET
 
 API_VERSION = "noetl.io/v2"
 OLDER_API_VERSIONS = frozenset({"noetl.io/v10"})
@@ -104,7 +104,12 @@ STEP_SPEC = Section(
     name="step_spec",
     title="a step's spec",
     keys={
-        "timeout": Key(shape=SECONDS, feature=Feature.STEP_TIMEOUT, says="seconds for the whole activation"),
+        "timeout": Key(
+            shape=SECONDS_OR_TEMPLATE,
+            feature=Feature.STEP_TIMEOUT,
+            templates=Templates.RENDERED,
+            says="seconds for the whole activation",
+        ),
         "policy": Key(shape=Below(STEP_POLICY)),
         "loop_mode": Key(shape=Choice(words=("sequential", "parallel", "fanout")), is_older=True),
         "fanout": Key(shape=Below(FANOUT), is_older=True),
@@ -154,7 +159,12 @@ EXECUTOR_SPEC = Section(
         "entry_step": Key(shape=Name(), says="where the workflow starts (the first step)"),
         "final_step": Key(shape=Name(), says="runs once when everything else has ended"),
         "no_next_is_error": Key(shape=Flag(), says="a step whose arcs all do not hold has failed"),
-        "timeout": Key(shape=SECONDS, feature=Feature.EXECUTOR_TIMEOUT, says="seconds for the whole execution"),
+        "timeout": Key(
+            shape=SECONDS_OR_TEMPLATE,
+            feature=Feature.EXECUTOR_TIMEOUT,
+            templates=Templates.RENDERED,
+            says="seconds for the whole execution",
+        ),
     },
     ignored=frozenset({"policy"}),
 )

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from noetl_core.commands.state import Command
 from noetl_core.fold import State
+from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 
@@ -110,4 +111,8 @@ class ProjectionStore(Protocol):
 
     async def silent_commands(self, *, limit: int, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
         """Claimed commands of open executions whose lease is over by the database's clock, longest silent first."""
+        ...
+
+    async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
+        """Executions whose next open deadline has passed by the database's clock, longest overdue first."""
         ...

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 from noetl_core.commands.events import CommandIssued
+from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.errors import InvalidInput
 from noetl_core.execution_view import changed_commands, execution_view
-from noetl_core.executions.events import ExecutionCancelled, PlaybookFailed
+from noetl_core.executions.events import (
+    ExecutionCancelled,
+    PlaybookFailed,
+    StepEntered,
+    StepExited,
+    WorkflowInitialized,
+)
 from noetl_core.fold import State, empty, fold_all, prune
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, ShardCheckpoint
@@ -56,6 +63,12 @@ def running(history: History, *, lease_seconds: float = 30.0) -> tuple[History, 
     command = issued(history, "first")
     history.add(initialized()).add(command, claimed(command, lease_seconds=lease_seconds), started(command))
     return history, command
+
+
+def limited(history: History, *, step_seconds: float = 5, execution_seconds: float | None = None) -> History:
+    """A history whose first step has a deadline, and maybe the execution too."""
+    history.add(initialized(), WorkflowInitialized(entry_step="first", timeout_seconds=execution_seconds))
+    return history.add(StepEntered(step="first", activation=1, timeout_seconds=step_seconds))
 
 
 class ProjectionStoreCompliance(ABC):
@@ -221,6 +234,48 @@ class ProjectionStoreCompliance(ABC):
         while page := await store.silent_commands(limit=2, after=after):
             found += [one.execution_id - EXECUTION for one in page]
             after = (page[-1].lease_until, page[-1].execution_id, page[-1].command_id)
+
+        assert found == [1, 3, 4, 2, 0]
+
+    async def test_an_execution_is_late_once_a_deadline_in_it_has_passed(self, store: ProjectionStore) -> None:
+        await store.write([projected(limited(History()))])
+        await store.write([projected(limited(History(EXECUTION + 1, started_at=FUTURE)))])
+        await store.write([projected(running(History(EXECUTION + 2))[0])])
+
+        (late,) = await store.passed_deadlines(limit=10)
+
+        assert (late.execution_id, late.tenant_id, late.organization_id) == (EXECUTION, "default", "default")
+        assert late.deadline == NOON + timedelta(seconds=7)
+
+    async def test_of_several_deadlines_the_next_one_counts_until_it_is_passed(self, store: ProjectionStore) -> None:
+        history = limited(History(), execution_seconds=60)
+        await store.write([projected(history)])
+        history.add(DeadlinePassed(what="step", step="first", activation=1, deadline="x"))
+        await store.write([projected(history, after=3)])
+
+        (late,) = await store.passed_deadlines(limit=10)
+
+        assert late.deadline == NOON + timedelta(seconds=61)
+
+    async def test_what_ended_in_time_is_not_late(self, store: ProjectionStore) -> None:
+        ends = (StepExited(step="first", activation=1, status="ok"), ExecutionCancelled(reason="", cancelled_by="ada"))
+        for number, end in enumerate(ends):
+            history = limited(History(EXECUTION + number))
+            await store.write([projected(history)])
+            history.add(end)
+            await store.write([projected(history, after=3)])
+
+        assert await store.passed_deadlines(limit=10) == ()
+
+    async def test_the_longest_overdue_come_first_page_by_page(self, store: ProjectionStore) -> None:
+        for number, seconds in enumerate((50, 10, 40, 20, 20)):
+            await store.write([projected(limited(History(EXECUTION + number), step_seconds=seconds))])
+
+        found: list[int] = []
+        after = None
+        while page := await store.passed_deadlines(limit=2, after=after):
+            found += [one.execution_id - EXECUTION for one in page]
+            after = (page[-1].deadline, page[-1].execution_id)
 
         assert found == [1, 3, 4, 2, 0]
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 from noetl_core.commands.state import Command
 from noetl_core.errors import InvalidInput, NoetlError, Unavailable
-from noetl_core.execution_view import execution_view, silent_after
+from noetl_core.execution_view import execution_view, late_after, silent_after
 from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
+from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
     ProjectedExecution,
@@ -32,6 +33,7 @@ class StoredExecution:
     state: bytes
     shard: int
     epoch: int
+    next_deadline: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,11 @@ class InMemoryProjections:
         state = prune(one.state)
         view = execution_view(state)
         self.executions[view.execution_id] = StoredExecution(
-            view=view, state=encode_state(state), shard=one.shard, epoch=one.epoch
+            view=view,
+            state=encode_state(state),
+            shard=one.shard,
+            epoch=one.epoch,
+            next_deadline=late_after(one.state),
         )
         for command in one.commands:
             key = (view.execution_id, command.command_id)
@@ -177,6 +183,27 @@ class InMemoryProjections:
         )
         places = [place for place in silent if after is None or place > after]
         return tuple(self._silent(*place) for place in places[:limit])
+
+    async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
+        """Executions whose next deadline has passed."""
+        self._check()
+        now = self._now()
+        late = sorted(
+            (row.next_deadline, execution_id)
+            for execution_id, row in self.executions.items()
+            if row.next_deadline is not None and row.next_deadline < now
+        )
+        places = [place for place in late if after is None or place > after]
+        views = {execution_id: self.executions[execution_id].view for _, execution_id in places[:limit]}
+        return tuple(
+            LateExecution(
+                execution_id=execution_id,
+                tenant_id=views[execution_id].tenant_id,
+                organization_id=views[execution_id].organization_id,
+                deadline=deadline,
+            )
+            for deadline, execution_id in places[:limit]
+        )
 
     def _silent(self, lease_until: datetime, execution_id: int, command_id: str) -> SilentCommand:
         row = self.commands[execution_id, command_id]

@@ -25,11 +25,12 @@ from noetl_core.ports.event_log import EventLog
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
-from noetl_planner.application.asks import Abandon, Ask, Complete, refuse
+from noetl_planner.application.asks import GUARDED, Ask, Complete, refuse
+from noetl_planner.application.claims import claimable
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.parking import append_with_parent
-from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules, claimable
+from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -254,7 +255,7 @@ class Actor:
         self._must_read = False
 
     async def _answer_asks(self, planner: TurnPlanner) -> None:
-        """All that waits becomes one append; an abandonment goes alone, because its guard may refuse it."""
+        """All that waits becomes one append; what a guard may refuse goes alone."""
         for _ in range(MAX_LOST_RACES):
             self._in_turn = asks = self._next_asks()
             if not asks:
@@ -311,10 +312,10 @@ class Actor:
         asks: list[Ask] = []
         while self._asks and len(asks) < MAX_ASKS_A_TURN:
             ask = self._asks[0]
-            if isinstance(ask, Abandon) and asks:
+            if isinstance(ask, GUARDED) and asks:
                 break
             asks.append(self._asks.popleft())
-            if isinstance(ask, Abandon):
+            if isinstance(ask, GUARDED):
                 break
         return asks
 

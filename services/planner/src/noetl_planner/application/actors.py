@@ -22,10 +22,11 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
+from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
-from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park
+from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines
 from noetl_planner.telemetry import PlannerMetrics
 
 
@@ -107,6 +108,12 @@ class Actors:
             reclaimer=reclaimer,
         )
         self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
+        """Record deadlines that have passed; port `Deadlines`."""
+        ask = PassDeadlines(through=through)
+        self._actor(execution_id).ask(ask)
         return await ask.answer
 
     def take(self, execution_id: int, event: StoredEvent) -> None:

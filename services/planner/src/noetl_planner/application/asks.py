@@ -11,6 +11,7 @@ from typing import Any
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Variables, Worker
+from noetl_core.ports.deadlines import DeadlinesPassed
 
 
 def _future() -> asyncio.Future[Any]:
@@ -70,7 +71,17 @@ class Abandon:
     answer: asyncio.Future[Abandonment] = field(default_factory=_future)
 
 
-Ask = Claim | Complete | Heartbeat | Park | Abandon
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassDeadlines:
+    """Somebody saw that deadlines up to a time have passed."""
+
+    through: datetime
+    answer: asyncio.Future[DeadlinesPassed] = field(default_factory=_future)
+
+
+Ask = Claim | Complete | Heartbeat | Park | Abandon | PassDeadlines
+GUARDED = (Abandon, PassDeadlines)
+"""Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
 
 
 def refuse(ask: Ask, error: BaseException) -> None:

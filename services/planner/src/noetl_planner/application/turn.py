@@ -23,7 +23,7 @@ from noetl_core.commands.events import (
 )
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import Draft, check_result_shape
-from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError, NotFound, VersionConflict
+from noetl_core.errors import AlreadyTerminal, NoetlError, NotFound, VersionConflict
 from noetl_core.executions.decide import decide, is_cause
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
@@ -38,11 +38,15 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
+from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.timestamps import format_time
 
-from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park
+from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park, PassDeadlines
+from noetl_planner.application.claims import claim_refusal, open_command, was_closed_by
+from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
 from noetl_planner.application.parking import is_repeated, parked_draft
+from noetl_planner.application.stop_hints import stop_hints
 
 Answer = TypeVar("Answer")
 OFFERS = frozenset({"command.issued", "command.parked"})
@@ -83,6 +87,7 @@ class TurnPlanner:
         turn = Turn(state=state, now=self._rules.now())
         self._decide(turn, cause)
         self._hint_unclaimed(turn)
+        turn.hints.extend(stop_hints(state, turn.state, turn.drafts))
         return turn
 
     def for_asks(self, state: State, asks: Sequence[Ask]) -> Turn:
@@ -101,22 +106,25 @@ class TurnPlanner:
                         self._park(turn, ask)
                     case Abandon():
                         self._abandon(turn, ask)
+                    case PassDeadlines():
+                        self._pass_deadlines(turn, ask)
             except NoetlError as refusal:
                 turn.refusals.append((ask, refusal))
         self._hint_unclaimed(turn)
+        turn.hints.extend(stop_hints(state, turn.state, turn.drafts))
         return turn
 
     def results_alone(self, ask: Complete, state: State) -> tuple[Draft, ...]:
         """A result without the decisions that follow from it: for a turn that cannot win the race for the head."""
         turn = Turn(state=state, now=self._rules.now())
-        command = _open_command(state, ask.command_id, ask.worker)
+        command = open_command(state, ask.command_id, ask.worker)
         self._close(turn, command, ask)
         return tuple(turn.drafts)
 
     def _claim(self, turn: Turn, ask: Claim) -> None:
         key = CommandKey(execution_id=turn.state.execution.execution_id, command_id=ask.command_id)
         command = turn.state.commands.get(ask.command_id)
-        refusal = _claim_refusal(turn.state, command, ask.worker)
+        refusal = claim_refusal(turn.state, command, ask.worker)
         if command is None or refusal:
             turn.answers.append((ask, _constant(ClaimOutcome(key=key, refusal=refusal))))
             return
@@ -129,10 +137,10 @@ class TurnPlanner:
         check_result_shape(ask.result)
         state = turn.state
         known = state.commands.get(ask.command_id)
-        if known is not None and _was_closed_by(known, ask.worker):
+        if known is not None and was_closed_by(known, ask.worker):
             self._answer_again(turn, ask, known)
             return
-        command = _open_command(state, ask.command_id, ask.worker)
+        command = open_command(state, ask.command_id, ask.worker)
         first = len(turn.drafts)
         self._close(turn, command, ask)
         closing = turn.state.commands[command.command_id]
@@ -183,7 +191,7 @@ class TurnPlanner:
         """A call that was answered before it is parked is claimable at once, and workers are told with it."""
         known = turn.state.commands.get(ask.command_id)
         if known is None or not is_repeated(known, ask):
-            self._add(turn, parked_draft(_open_command(turn.state, ask.command_id, ask.worker), ask))
+            self._add(turn, parked_draft(open_command(turn.state, ask.command_id, ask.worker), ask))
         turn.answers.append((ask, _constant(turn.state.stream_version)))
 
     def _abandon(self, turn: Turn, ask: Abandon) -> None:
@@ -220,6 +228,16 @@ class TurnPlanner:
         retried = any(draft.event_type == "command.issued" for draft in turn.drafts)
         attempt = command.attempt + 1 if retried and command.attempt < self._plan.max_attempts else 0
         turn.answers.append((ask, _constant(Abandonment(stream_version=version, next_attempt=attempt))))
+
+    def _pass_deadlines(self, turn: Turn, ask: PassDeadlines) -> None:
+        """One after the other, since each may make the next one void."""
+        passed = 0
+        while passed < MAX_A_TURN and (draft := next_passed(turn.state, through=ask.through)) is not None:
+            self._add(turn, draft)
+            self._decide_last(turn)
+            passed += 1
+        version = turn.state.stream_version
+        turn.answers.append((ask, _constant(DeadlinesPassed(passed=passed, stream_version=version))))
 
     def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
         failed = ask.result["status"] == "error"
@@ -347,42 +365,6 @@ class TurnPlanner:
             pool=command.pool,
             parked=command.parked,
         )
-
-
-def claimable(state: State) -> list[Command]:
-    """Commands that nobody has claimed."""
-    if state.execution.status.is_final:
-        return []
-    return [command for command in state.commands.values() if command.is_claimable]
-
-
-def _claim_refusal(state: State, command: Command | None, worker: Worker) -> str:
-    if state.execution.status.is_final:
-        return AlreadyTerminal.code
-    if command is None:
-        return "command.not_found"
-    if not command.is_open:
-        return "command.closed"
-    if command.status is CommandStatus.PARKED:
-        return "command.parked"
-    if not command.is_claimable and command.worker_id != worker.worker_id:
-        return "command.held"
-    return ""
-
-
-def _was_closed_by(command: Command, worker: Worker) -> bool:
-    delivered = command.status in (CommandStatus.COMPLETED, CommandStatus.FAILED)
-    return delivered and command.worker_id == worker.worker_id
-
-
-def _open_command(state: State, command_id: str, worker: Worker) -> Command:
-    if state.execution.status.is_final:
-        raise AlreadyTerminal(str(state.execution.execution_id))
-    command = state.commands.get(command_id)
-    if command is None or not command.held_by(worker.worker_id):
-        holder = command.worker_id if command and command.is_open else None
-        raise LeaseLost(command_id=command_id, worker=worker.worker_id, holder=holder)
-    return command
 
 
 def _constant(value: Answer) -> Callable[[], Answer]:

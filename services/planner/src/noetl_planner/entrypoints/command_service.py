@@ -9,22 +9,25 @@ from noetl_contracts.mapping import commands as mapping
 from noetl_contracts.mapping.events import json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
+from noetl_core.ids import parse_id
 from noetl_core.ports.commands import Commands
+from noetl_core.ports.deadlines import Deadlines
 from noetl_servicekit.callers import Role, current_caller
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommandService"].full_name
 
 
-def register(server: grpc.aio.Server, commands: Commands) -> None:
+def register(server: grpc.aio.Server, commands: Commands, deadlines: Deadlines) -> None:
     """Serve the contract."""
-    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands), server)
+    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines), server)
 
 
 class CommandServicer(pb_grpc.CommandServiceServicer):
     """Translates; the actors decide."""
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, deadlines: Deadlines) -> None:
         self._commands = commands
+        self._deadlines = deadlines
 
     async def Claim(  # noqa: N802 - named by the contract
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
@@ -86,6 +89,18 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             reclaimer=request.reclaimer,
         )
         return pb.AbandonResponse(stream_version=abandonment.stream_version, next_attempt=abandonment.next_attempt)
+
+    async def PassDeadlines(  # noqa: N802 - named by the contract
+        self,
+        request: pb.PassDeadlinesRequest,
+        context: grpc.aio.ServicerContext[pb.PassDeadlinesRequest, pb.PassDeadlinesResponse],
+    ) -> pb.PassDeadlinesResponse:
+        """Record deadlines that have passed."""
+        _only_services()
+        recorded = await self._deadlines.pass_deadlines(
+            parse_id(request.execution_id, what="execution_id"), through=moment(request.through)
+        )
+        return pb.PassDeadlinesResponse(passed=recorded.passed, stream_version=recorded.stream_version)
 
 
 def _only_services() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from noetl_core.errors import DeadlinePassed, NotFound
+from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import ProjectionStore, SilentPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
@@ -83,3 +84,7 @@ class AnswerQueries:
     async def silent_commands(self, *, limit: int = 100, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
         """Claimed commands whose lease is over, longest silent first."""
         return await self._store.silent_commands(limit=limit, after=after)
+
+    async def passed_deadlines(self, *, limit: int = 100, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
+        """Executions whose next deadline has passed, longest overdue first."""
+        return await self._store.passed_deadlines(limit=limit, after=after)

@@ -11,6 +11,7 @@ from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import executions as mapping
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
+from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import SilentPlace
 from noetl_core.ports.projections import SilentCommand
@@ -95,6 +96,35 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
             commands=[mapping.silent_command_message(command) for command in commands],
             next_page_token=silent_token(commands[-1]) if len(commands) == limit else "",
         )
+
+    async def ListPassedDeadlines(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListPassedDeadlinesRequest,
+        context: grpc.aio.ServicerContext[pb.ListPassedDeadlinesRequest, pb.ListPassedDeadlinesResponse],
+    ) -> pb.ListPassedDeadlinesResponse:
+        """Late executions, longest overdue first."""
+        current_caller().require(Role.SERVICE)
+        limit = _page_size(request.page_size, default=DEFAULT_COMMANDS)
+        late = await self._queries.passed_deadlines(limit=limit, after=late_place(request.page_token))
+        return pb.ListPassedDeadlinesResponse(
+            executions=[mapping.late_execution_message(one) for one in late],
+            next_page_token=late_token(late[-1]) if len(late) == limit else "",
+        )
+
+
+def late_token(late: LateExecution) -> str:
+    """The place after this execution."""
+    return f"{format_time(late.deadline)}/{late.execution_id}"
+
+
+def late_place(token: str) -> LatePlace | None:
+    """The place that a token names; an empty token is the start."""
+    if not token:
+        return None
+    time, slash, execution_id = token.partition("/")
+    if not slash:
+        raise InvalidInput(f"{token!r} is not a page token")
+    return parse_time(time), parse_id(execution_id)
 
 
 def silent_token(command: SilentCommand) -> str:

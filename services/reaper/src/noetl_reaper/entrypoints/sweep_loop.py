@@ -1,18 +1,18 @@
-"""Looks for silent work every few seconds; nothing needs it sooner, since leases last longer than that."""
+"""Looks for silent work every few seconds, since leases last longer than that; and for deadlines more often."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from noetl_core.ports.leases import ShardLeases
 from noetl_servicekit.shard_ownership import check_shard_count
 
-from noetl_reaper.application.reclaim_commands import ReclaimCommands
+Look = Callable[[], Awaitable[object]]
 
 
 async def sweep_regularly(
-    reclaim: ReclaimCommands,
+    look: Look,
     leases: ShardLeases,
     *,
     shard_count: int,
@@ -23,5 +23,5 @@ async def sweep_regularly(
     await check_shard_count(leases, shard_count)
     while True:
         beat()
-        await reclaim()
+        await look()
         await asyncio.sleep(every_seconds)

@@ -186,7 +186,8 @@ class _Run:
                 set=(*called.tool.set, *tool.set),
                 rules=tool.rules or called.tool.rules,
                 rate_limit=tool.rate_limit or called.tool.rate_limit,
-                timeout_seconds=tool.timeout_seconds or called.tool.timeout_seconds,
+                timeout_seconds=(tool if tool.has_timeout else called.tool).timeout_seconds,
+                timeout_template=(tool if tool.has_timeout else called.tool).timeout_template,
             )
         raise NotFound("workbook task", task.label, code="WORKBOOK_TASK_NOT_FOUND")
 
@@ -203,6 +204,7 @@ class _Run:
             names=self.names(task, attempt),
             now=self.now,
             timeout_seconds=tool.timeout_seconds,
+            timeout_template=tool.timeout_template,
             attempt=attempt,
         )
 

@@ -228,6 +228,13 @@ class Slots:
         for key in [key for key in self._running if key.execution_id == execution_id]:
             self._stop(key, "execution cancelled")
 
+    def stop_activation(self, execution_id: int, *, step: str, activation: int) -> None:
+        """An activation ended without waiting for its calls: stop them now."""
+        for key, running in list(self._running.items()):
+            command = running.command
+            if (key.execution_id, command.step, command.activation) == (execution_id, step, activation):
+                self._stop(key, "step ended")
+
     def _stop(self, key: CommandKey, reason: str) -> None:
         running = self._running.get(key)
         if running is not None and running.task is not None:

@@ -66,8 +66,9 @@ class StepNames:
 
     async def _result(self, result: Mapping[str, Any]) -> JsonValue:
         reference = result.get("reference")
-        if not reference:
-            return None
+        if not reference:  # Nobody could store it: a failure that the planner found has only its error.
+            error = (result.get("context") or {}).get("error")
+            return {"status": "error", "error": error} if error else None
         ref = PayloadRef(
             uri=reference["uri"],
             sha256=reference["sha256"],
@@ -110,7 +111,7 @@ def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[obj
     calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
     called = [entry.tool for entry in workbook.values()] if calls_workbook else []
     for tool in [*(task.tool for task in step.tasks), *called]:
-        yield from (tool.input, tool.config, tool.auth)
+        yield from (tool.input, tool.config, tool.auth, tool.timeout_template)
         if tool.paginate is not None:
             yield from (tool.paginate.start, tool.paginate.size, tool.paginate.max_pages)
             yield _as_template(tool.paginate.stop_when)

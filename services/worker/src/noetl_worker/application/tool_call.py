@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue
+from noetl_core.deadlines.timeouts import rendered_seconds
 from noetl_core.ids import ExecutionId
 from noetl_core.playbook.expressions import render
 
@@ -34,7 +35,15 @@ class ToolCall:
     now: str | None = None
     """What `now()` gives in this call."""
     timeout_seconds: float | None = None
+    timeout_template: str | None = None
+    """Where the seconds depend on the call."""
     attempt: int = 1
+
+    def timed(self) -> ToolCall:
+        """The call with its seconds known; raises `TemplateFailed`."""
+        if self.timeout_template is None:
+            return self
+        return replace(self, timeout_seconds=rendered_seconds(self.timeout_template, self.names, now=self.now))
 
     def render(self, value: JsonValue) -> JsonValue:
         """A part of the config with its templates evaluated; raises `TemplateFailed`."""

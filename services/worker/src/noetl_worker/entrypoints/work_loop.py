@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from noetl_core.canonical import decode
-from noetl_core.errors import NoetlError
+from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.ids import parse_id
 from noetl_core.ports.bus import Delivery, PullConsumer
 from noetl_core.ports.commands import CommandKey
@@ -83,5 +83,24 @@ def on_cancelled(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
             logger.warning("worker.undecodable_hint", subject="cancel")
             return
         slots.cancel_execution(execution_id)
+
+    return receive
+
+
+def on_stopped(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
+    """What to do when the bus says that an activation of a step has ended."""
+
+    async def receive(body: bytes) -> None:
+        try:
+            message = decode(body)
+            if not isinstance(message, dict):
+                raise InvalidInput("not an object")
+            execution_id, activation = parse_id(str(message["execution_id"])), message["activation"]
+            step = message["step"]
+        except (NoetlError, KeyError):
+            logger.warning("worker.undecodable_hint", subject="stop")
+            return
+        if isinstance(step, str) and isinstance(activation, int):
+            slots.stop_activation(execution_id, step=step, activation=activation)
 
     return receive

@@ -44,7 +44,7 @@ class ToolRegistry:
                 message=f"this worker has no tool of kind {call.kind!r}, only {known}",
             )
         try:
-            return await tool.run(call)
+            return await tool.run(call.timed())
         except TemplateFailed as exc:
             return Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
 

@@ -11,18 +11,19 @@ WITH written AS (
     INSERT INTO noetl.execution AS stored (
         execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
         last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_projected_event_id,
-        event_time_watermark, projector_epoch, projected_at)
+        event_time_watermark, projector_epoch, next_deadline, projected_at)
     SELECT
         execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
         last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
-        event_time_watermark, projector_epoch, clock_timestamp()
+        event_time_watermark, projector_epoch, next_deadline, clock_timestamp()
     FROM unnest(
         $1::bigint[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::integer[], $7::text[], $8::bigint[],
         $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::json[], $15::json[],
-        $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[]) AS incoming (
+        $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[],
+        $21::timestamptz[]) AS incoming (
         execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
         last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
-        event_time_watermark, projector_epoch, base_version)
+        event_time_watermark, projector_epoch, base_version, next_deadline)
     WHERE base_version = 0
        OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
     ORDER BY execution_id
@@ -32,7 +33,7 @@ WITH written AS (
         start_time = excluded.start_time, end_time = excluded.end_time, error = excluded.error, state = excluded.state,
         stream_version = excluded.stream_version, last_projected_event_id = excluded.last_projected_event_id,
         event_time_watermark = excluded.event_time_watermark, projector_epoch = excluded.projector_epoch,
-        projected_at = excluded.projected_at
+        next_deadline = excluded.next_deadline, projected_at = excluded.projected_at
     WHERE stored.stream_version < excluded.stream_version AND stored.projector_epoch <= excluded.projector_epoch
     RETURNING execution_id, projected_at
 ), commands AS (
@@ -41,9 +42,9 @@ WITH written AS (
         aggregate_version, issued_at, ended_at, trace, stream_version)
     SELECT incoming.*
     FROM unnest(
-        $21::bigint[], $22::text[], $23::text[], $24::text[], $25::text[], $26::integer[], $27::integer[], $28::text[],
-        $29::text[], $30::timestamptz[], $31::bigint[], $32::timestamptz[], $33::timestamptz[], $34::text[],
-        $35::bigint[]) AS incoming (
+        $22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[], $27::integer[], $28::integer[], $29::text[],
+        $30::text[], $31::timestamptz[], $32::bigint[], $33::timestamptz[], $34::timestamptz[], $35::text[],
+        $36::bigint[]) AS incoming (
         execution_id, command_id, tenant_id, organization_id, step, activation, attempt, status, worker_id, lease_until,
         aggregate_version, issued_at, ended_at, trace, stream_version)
     JOIN written USING (execution_id)
@@ -132,4 +133,18 @@ SELECT execution_id, command_id, tenant_id, organization_id, step, attempt, work
 FROM noetl.command
 WHERE lease_until < now() AND lease_until >= $2 AND (lease_until, execution_id, command_id) > ($2, $3, $4)
 ORDER BY lease_until, execution_id, command_id
+LIMIT $1
+
+-- name: passed_deadlines — now(), as for silent commands
+SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline
+FROM noetl.execution
+WHERE next_deadline < now()
+ORDER BY next_deadline, execution_id
+LIMIT $1
+
+-- name: passed_deadlines_after
+SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline
+FROM noetl.execution
+WHERE next_deadline < now() AND next_deadline >= $2 AND (next_deadline, execution_id) > ($2, $3)
+ORDER BY next_deadline, execution_id
 LIMIT $1

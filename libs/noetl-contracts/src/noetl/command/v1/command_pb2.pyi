@@ -647,3 +647,57 @@ class AbandonResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AbandonResponse: _TypeAlias = AbandonResponse  # noqa: Y015
+
+@_typing.final
+class PassDeadlinesRequest(_message.Message):
+    """Request of PassDeadlines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    THROUGH_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    @_builtins.property
+    def through(self) -> _timestamp_pb2.Timestamp:
+        """Open deadlines up to this time have passed; refused before that time."""
+
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        through: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["through", b"through"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "through", b"through"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassDeadlinesRequest: _TypeAlias = PassDeadlinesRequest  # noqa: Y015
+
+@_typing.final
+class PassDeadlinesResponse(_message.Message):
+    """Response of PassDeadlines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSED_FIELD_NUMBER: _builtins.int
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    passed: _builtins.int
+    """How many were recorded; 0 if everything had ended in time after all."""
+    stream_version: _builtins.int
+    """Version of the execution's last event."""
+    def __init__(
+        self,
+        *,
+        passed: _builtins.int = ...,
+        stream_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed", b"passed", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassDeadlinesResponse: _TypeAlias = PassDeadlinesResponse  # noqa: Y015

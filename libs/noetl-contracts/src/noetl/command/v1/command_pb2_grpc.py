@@ -60,6 +60,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonResponse.FromString,
                 _registered_method=True)
+        self.PassDeadlines = channel.unary_unary(
+                '/noetl.command.v1.CommandService/PassDeadlines',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.FromString,
+                _registered_method=True)
 
 
 class CommandServiceServicer:
@@ -101,6 +106,13 @@ class CommandServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PassDeadlines(self, request, context):
+        """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommandServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +140,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.Abandon,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonResponse.SerializeToString,
+            ),
+            'PassDeadlines': grpc.unary_unary_rpc_method_handler(
+                    servicer.PassDeadlines,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +283,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/Abandon',
             noetl_dot_command_dot_v1_dot_command__pb2.AbandonRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.AbandonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PassDeadlines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/PassDeadlines',
+            noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class CommandServiceStub:
     """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
     Abandon: _grpc.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+    PassDeadlines: _grpc.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]
+    """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
 
 @_typing.type_check_only
 class CommandServiceAsyncStub(CommandServiceStub):
@@ -59,6 +61,8 @@ class CommandServiceAsyncStub(CommandServiceStub):
     """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
     Abandon: _aio.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]  # type: ignore[assignment]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+    PassDeadlines: _aio.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]  # type: ignore[assignment]
+    """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
 
 class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands commands to workers and takes their results. Served by the planner that owns the execution's shard."""
@@ -102,5 +106,13 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.AbandonResponse, _abc.Awaitable[_command_pb2.AbandonResponse]]:
         """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+
+    @_abc_1.abstractmethod
+    def PassDeadlines(
+        self,
+        request: _command_pb2.PassDeadlinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.PassDeadlinesResponse, _abc.Awaitable[_command_pb2.PassDeadlinesResponse]]:
+        """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
 
 def add_CommandServiceServicer_to_server(servicer: CommandServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

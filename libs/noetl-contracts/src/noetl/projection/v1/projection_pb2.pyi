@@ -262,3 +262,93 @@ class ListSilentCommandsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSilentCommandsResponse: _TypeAlias = ListSilentCommandsResponse  # noqa: Y015
+
+@_typing.final
+class LateExecution(_message.Message):
+    """An execution with a deadline that has passed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    tenant_id: _builtins.str
+    """Tenant."""
+    organization_id: _builtins.str
+    """Organization."""
+    @_builtins.property
+    def deadline(self) -> _timestamp_pb2.Timestamp:
+        """The earliest of its open deadlines."""
+
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        organization_id: _builtins.str = ...,
+        deadline: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "execution_id", b"execution_id", "organization_id", b"organization_id", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LateExecution: _TypeAlias = LateExecution  # noqa: Y015
+
+@_typing.final
+class ListPassedDeadlinesRequest(_message.Message):
+    """Request of ListPassedDeadlines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Largest number of executions, at most 1000; 0 means 100."""
+    page_token: _builtins.str
+    """Continue after this execution; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPassedDeadlinesRequest: _TypeAlias = ListPassedDeadlinesRequest  # noqa: Y015
+
+@_typing.final
+class ListPassedDeadlinesResponse(_message.Message):
+    """Response of ListPassedDeadlines."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty when there are no more."""
+    @_builtins.property
+    def executions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LateExecution]:
+        """The executions, longest overdue first."""
+
+    def __init__(
+        self,
+        *,
+        executions: _abc.Iterable[Global___LateExecution] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executions", b"executions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListPassedDeadlinesResponse: _TypeAlias = ListPassedDeadlinesResponse  # noqa: Y015

@@ -50,6 +50,11 @@ class ProjectionServiceStub:
                 request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsRequest.SerializeToString,
                 response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsResponse.FromString,
                 _registered_method=True)
+        self.ListPassedDeadlines = channel.unary_unary(
+                '/noetl.projection.v1.ProjectionService/ListPassedDeadlines',
+                request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.SerializeToString,
+                response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionServiceServicer:
@@ -77,6 +82,13 @@ class ProjectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPassedDeadlines(self, request, context):
+        """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_ProjectionServiceServicer_to_server(servicer, server):
                     servicer.ListSilentCommands,
                     request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsRequest.FromString,
                     response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsResponse.SerializeToString,
+            ),
+            'ListPassedDeadlines': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPassedDeadlines,
+                    request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.FromString,
+                    response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class ProjectionService:
             '/noetl.projection.v1.ProjectionService/ListSilentCommands',
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsRequest.SerializeToString,
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListSilentCommandsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPassedDeadlines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.projection.v1.ProjectionService/ListPassedDeadlines',
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.SerializeToString,
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class ProjectionServiceStub:
     """Lists executions, newest first."""
     ListSilentCommands: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListSilentCommandsRequest, _projection_pb2.ListSilentCommandsResponse]
     """Lists claimed commands whose lease is over, by the database's clock. Candidates only: the abandonment checks again."""
+    ListPassedDeadlines: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListPassedDeadlinesRequest, _projection_pb2.ListPassedDeadlinesResponse]
+    """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
 
 @_typing.type_check_only
 class ProjectionServiceAsyncStub(ProjectionServiceStub):
@@ -51,6 +53,8 @@ class ProjectionServiceAsyncStub(ProjectionServiceStub):
     """Lists executions, newest first."""
     ListSilentCommands: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListSilentCommandsRequest, _projection_pb2.ListSilentCommandsResponse]  # type: ignore[assignment]
     """Lists claimed commands whose lease is over, by the database's clock. Candidates only: the abandonment checks again."""
+    ListPassedDeadlines: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListPassedDeadlinesRequest, _projection_pb2.ListPassedDeadlinesResponse]  # type: ignore[assignment]
+    """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
 
 class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Answers queries over what has been projected. Served by projectors to api and reaper; any replica answers for all shards."""
@@ -78,5 +82,13 @@ class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_projection_pb2.ListSilentCommandsResponse, _abc.Awaitable[_projection_pb2.ListSilentCommandsResponse]]:
         """Lists claimed commands whose lease is over, by the database's clock. Candidates only: the abandonment checks again."""
+
+    @_abc_1.abstractmethod
+    def ListPassedDeadlines(
+        self,
+        request: _projection_pb2.ListPassedDeadlinesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_projection_pb2.ListPassedDeadlinesResponse, _abc.Awaitable[_projection_pb2.ListPassedDeadlinesResponse]]:
+        """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
 
 def add_ProjectionServiceServicer_to_server(servicer: ProjectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,52 @@
+"""What follows from a deadline that has passed. Pure, like every decision."""
+
+from __future__ import annotations
+
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.fold import is_running
+from noetl_core.deadlines.state import DeadlineOf
+from noetl_core.events import Event
+from noetl_core.executions.continuing import Left, route, router_for
+from noetl_core.executions.plan import Plan
+from noetl_core.fold import State
+from noetl_core.recorded import Recorded
+
+EXECUTION_TIMEOUT = "execution.timeout"
+
+
+def after_deadline(state: State, passed: DeadlinePassed, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
+    """The facts that follow; none if the thing had ended before its time was up."""
+    match passed.what:
+        case DeadlineOf.EXECUTION:
+            return _end_execution(state, passed, plan, cause)
+        case DeadlineOf.STEP:
+            return _leave_step(state, passed, plan, cause)
+        case _:
+            return ()
+
+
+def _end_execution(state: State, passed: DeadlinePassed, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
+    """The execution ends now, as with `fail_fast`; nothing else is started, not even its final step."""
+    router = router_for(state, plan, cause)
+    message = f"the execution had not ended by {passed.deadline}"
+    router.fail({"kind": "timeout", "code": EXECUTION_TIMEOUT, "message": message})
+    router.end()
+    return router.facts
+
+
+def _leave_step(state: State, passed: DeadlinePassed, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
+    """The step has failed, and its error arcs may handle that; what ran of it was stopped by the fact itself."""
+    step = state.execution.steps.get(passed.step)
+    if step is None or not is_running(step, passed.activation):
+        return ()
+    left = Left(step=passed.step, activation=passed.activation, result=step.result or {})
+    return route(state, plan, left, cause)
+
+
+def counts(state: State, command: Command) -> bool:
+    """Whether an end of this command can lead to anything: its activation runs, or is about to."""
+    if command.evaluation is not None:
+        return command.status is not CommandStatus.STOPPED
+    step = state.execution.steps.get(command.step)
+    return step is not None and is_running(step, command.activation)

@@ -1,0 +1,54 @@
+"""Deadlines as their keeper sees them: which executions have one that has passed, and whom to tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateExecution:
+    """An execution whose next deadline has passed: a candidate, checked again when it is told so."""
+
+    execution_id: int
+    tenant_id: str
+    organization_id: str
+    deadline: datetime
+    """The earliest of its open deadlines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatePage:
+    """Some late executions, and where to go on; an empty token means that there are no more."""
+
+    executions: tuple[LateExecution, ...]
+    next_page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinesPassed:
+    """What was recorded; none if everything had ended in time after all."""
+
+    passed: int
+    stream_version: int
+
+
+LatePlace = tuple[datetime, int]
+"""Where a listing of late executions goes on: (deadline, execution_id)."""
+
+
+class LateExecutions(Protocol):
+    """Lists candidates by what has been projected."""
+
+    async def passed_deadlines(self, *, limit: int = 100, page_token: str = "") -> LatePage:
+        """Executions whose next deadline has passed by the database's clock, longest overdue first."""
+        ...
+
+
+class Deadlines(Protocol):
+    """Has passed deadlines recorded, and what follows from them decided."""
+
+    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
+        """Record the open deadlines up to a time; refused (`TooEarly`) before PostgreSQL's clock is there."""
+        ...

@@ -1,0 +1,149 @@
+"""A planner over in-memory twins whose clock the test sets: start a playbook, be its worker, look at its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from noetl_core.append import AppendRequest, Fence, PlacedEvent, StreamAppend, StreamStart
+from noetl_core.canonical import encode
+from noetl_core.catalog import to_draft
+from noetl_core.events import Event
+from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.fold import State, empty, fold_all
+from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
+from noetl_core.ports.event_log import Scope
+from noetl_core.recorded import Recorded, record
+from noetl_planner.application.actor import Actor
+from noetl_planner.application.actors import Actors
+from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.turn import TurnRules
+from noetl_planner.telemetry import PlannerMetrics
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+
+from noetl_testkit.memory.catalog import InMemoryCatalog
+from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.until import until
+
+SCOPE = Scope(tenant_id="t", organization_id="o")
+WORKER = Worker(worker_id="ada")
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+
+
+class Planning:
+    """One execution of one playbook. Planners can be made anew at any time; the log stays."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.log = InMemoryEventLog(clock=lambda: self.now)
+        self.catalog = InMemoryCatalog()
+        self.payloads = InMemoryPayloadStore()
+        self.execution_id = self.log.next_id()
+        self.actors = self.planner()
+        self.log.on_commit.append(self._deliver)
+
+    def planner(self) -> Actors:
+        """Another planner, which knows nothing yet."""
+        metrics = PlannerMetrics(MetricSet())
+        load_plan = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=3)
+        rules = TurnRules(lease_seconds=30.0, now=lambda: self.now, work_subject=lambda pool, kind: f"work.{pool}")
+
+        def make(execution_id: int, shard: int) -> Actor:
+            return Actor(
+                execution_id,
+                shard=shard,
+                log=self.log,
+                load_plan=load_plan,
+                rules=rules,
+                fence=lambda shard: Fence(role="planner", shard=shard, epoch=0),
+                producer="urn:test",
+                metrics=metrics,
+            )
+
+        return Actors(
+            shard_count=64, owns=lambda shard: True, owner_address=lambda shard: None, make_actor=make, metrics=metrics
+        )
+
+    def _deliver(self, events: Sequence[PlacedEvent]) -> None:
+        for placed in events:
+            self.actors.take(placed.head.execution_id, placed.stored)
+
+    def pass_time(self, seconds: float) -> None:
+        """Everybody's clock goes on."""
+        self.now += timedelta(seconds=seconds)
+
+    async def start(self, yaml: str, **workload: Any) -> Planning:
+        """Start a playbook, whose head is given, and wait for its first decision."""
+        entry = (await self.catalog.register(SCOPE, HEAD + yaml)).entry
+        ref = await self.payloads.put(
+            tenant_id="t", organization_id="o", data=encode(workload), media_type="application/json"
+        )
+        first = PlaybookInitialized(
+            path=entry.path, version=entry.version, catalog_id=entry.catalog_id, payload_ref=ref
+        )
+        await self.append(first, key="execution/start", start=StreamStart())
+        await until(lambda: len(self.events()) > 1)
+        return self
+
+    async def append(self, content: Event, *, key: str, start: StreamStart | None = None) -> None:
+        """What somebody else than the planner appends."""
+        stream = StreamAppend(
+            execution_id=self.execution_id, drafts=(to_draft(content, idempotency_key=key),), start=start
+        )
+        await self.log.append(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
+
+    async def replace_planner(self) -> None:
+        """The planner is gone with all it knew; another one owns the shard now."""
+        await self.actors.stop()
+        self.actors = self.planner()
+        self.actors.expect(self.execution_id, len(self.events()), terminal=False)
+
+    async def claim(self, step: str) -> GrantedCommand:
+        """Claim the command that is issued for a step."""
+        (outcome,) = await self.actors.claim(WORKER, [self.issued(step)])
+        assert outcome.command is not None, outcome.refusal
+        return outcome.command
+
+    async def run(self, step: str, result: Mapping[str, Any] | None = None) -> None:
+        """Claim and complete a step's command."""
+        await self.complete(await self.claim(step), result)
+
+    async def complete(self, command: GrantedCommand, result: Mapping[str, Any] | None = None) -> None:
+        """Deliver a result; the next command is left to whoever claims it."""
+        await self.actors.complete(WORKER, command.key, result or ok(), wants_next=False)
+
+    def issued(self, step: str) -> CommandKey:
+        """The newest command of a step."""
+        commands = [one.envelope for one in self.events() if one.envelope.event_type == "command.issued"]
+        return CommandKey(
+            execution_id=self.execution_id,
+            command_id=[one.command_id for one in commands if one.node_name == step][-1],
+        )
+
+    def events(self) -> list[Recorded]:
+        """The log."""
+        stream = self.log.streams.get(self.execution_id)
+        return [record(stored) for stored in stream.events] if stream else []
+
+    def types(self) -> list[str]:
+        """Types of all events, in order."""
+        return [one.envelope.event_type for one in self.events()]
+
+    def entered(self) -> list[str]:
+        """Steps in the order in which they were entered."""
+        return [one.envelope.node_name for one in self.events() if one.envelope.event_type == "step.enter"]
+
+    @property
+    def state(self) -> State:
+        """What a fold of the whole log gives."""
+        return fold_all(empty(self.execution_id), self.events())
+
+
+def ok(**selected: Any) -> dict[str, Any]:
+    """A result of which routing sees some scalars."""
+    select = {f"/{name}": value for name, value in selected.items()}
+    return {"status": "ok", "reference": None, "parent_ref": None, "context": {"select": select} if select else {}}

@@ -1,0 +1,83 @@
+"""Has deadlines that have passed recorded; the log refuses whatever the list of candidates got wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_core.errors import AlreadyExists, Conflict, NoetlError, NotFound, Rejected
+from noetl_core.ports.deadlines import Deadlines, LateExecution, LateExecutions
+from noetl_servicekit.logging import get_logger
+from noetl_servicekit.tracing import span
+
+from noetl_reaper.telemetry import ReaperMetrics
+
+logger = get_logger()
+
+PAGE: Final = 1000
+
+REFUSALS: Final = (Conflict, Rejected, AlreadyExists, NotFound)
+"""It ended in time, somebody was first, or it is too early: all of it as it should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineSweep:
+    """What one look led to, in executions."""
+
+    found: int
+    passed: int
+    void: int
+    refused: int
+    failed: int
+
+
+class PassDeadlines:
+    """Any number of reapers may do this at once: a deadline passes once, under a guard in the log."""
+
+    def __init__(self, late: LateExecutions, deadlines: Deadlines, *, concurrency: int, metrics: ReaperMetrics) -> None:
+        self._late = late
+        self._deadlines = deadlines
+        self._slots = asyncio.Semaphore(concurrency)
+        self._metrics = metrics
+
+    async def __call__(self) -> DeadlineSweep:
+        """Look once, and tell every late execution so; raises when nobody can say which are late."""
+        outcomes: Counter[str] = Counter()
+        found, token = 0, ""
+        while True:  # Page by page, so that one that cannot be told hides none of the others.
+            page = await self._late.passed_deadlines(limit=PAGE, page_token=token)
+            found += len(page.executions)
+            outcomes.update(await asyncio.gather(*(self._tell(one) for one in page.executions)))
+            token = page.next_page_token
+            if not token:
+                break
+        self._metrics.late.set(found)
+        return DeadlineSweep(
+            found=found,
+            passed=outcomes["passed"],
+            void=outcomes["void"],
+            refused=outcomes["refused"],
+            failed=outcomes["failed"],
+        )
+
+    async def _tell(self, late: LateExecution) -> str:
+        facts = {"execution_id": str(late.execution_id), "deadline": late.deadline.isoformat()}
+        async with self._slots:
+            with span("reaper.deadline", attributes={"noetl.execution_id": str(late.execution_id)}):
+                try:
+                    recorded = await self._deadlines.pass_deadlines(late.execution_id, through=late.deadline)
+                except REFUSALS as exc:
+                    self._metrics.refused.labels(exc.code).inc()
+                    logger.debug("reaper.deadline_refused", **facts, code=exc.code, reason=exc.message)
+                    return "refused"
+                except NoetlError as exc:
+                    self._metrics.failures.labels(exc.code).inc()
+                    logger.warning("reaper.deadline_failed", **facts, code=exc.code, reason=exc.message)
+                    return "failed"
+        if not recorded.passed:  # The projection has not caught up with what ended in time.
+            return "void"
+        self._metrics.deadlines_passed.inc(recorded.passed)
+        logger.info("reaper.deadline_passed", **facts, passed=recorded.passed)
+        return "passed"
