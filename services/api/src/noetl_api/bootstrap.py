@@ -40,6 +40,7 @@ from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
+from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
@@ -126,6 +127,7 @@ class Api:
         append_events = AppendEvents(log)
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
         payloads = DirectoryPayloadStore.from_url(settings.payload_url)
+        parsed, presence = ParsedPlaybooks(), PostgresWorkerPresence(pool)
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
         return UseCases(
             append_events=append_events,
@@ -138,7 +140,7 @@ class Api:
             start_execution=StartExecution(
                 log=log,
                 catalog=catalog,
-                parsed=ParsedPlaybooks(),
+                parsed=parsed,
                 payloads=payloads,
                 next_id=next_id,
                 clock=_now,
@@ -147,13 +149,16 @@ class Api:
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
             query_executions=query_executions,
+            explain_execution=ExplainExecution(
+                executions=query_executions, catalog=catalog, parsed=parsed, workers=presence, clock=_now
+            ),
             read_variables=ReadVariables(executions=query_executions, payloads=payloads),
             issued_commands=IssuedCommands(
                 events=PostgresEventFinder(pool), executions=query_executions, planner=self._planner()
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
-            workers=Workers(PostgresWorkerPresence(pool)),
+            workers=Workers(presence),
             leases=leases,
         )
 

@@ -11,19 +11,23 @@ from noetl_cli.exits import MEANINGS
 _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run playbooks and look at them": {
         "run": "noetl_cli.commands.run:run",
+        "execute": "noetl_cli.commands.execute:execute",
         "status": "noetl_cli.commands.executions:status",
         "events": "noetl_cli.commands.events:events",
         "result": "noetl_cli.commands.result:result",
         "logs": "noetl_cli.commands.logs:logs",
+        "why": "noetl_cli.commands.why:why",
         "cancel": "noetl_cli.commands.executions:cancel",
         "list": "noetl_cli.commands.executions:list_executions",
     },
     "Write and register playbooks": {
+        "register": "noetl_cli.commands.register:register",
         "playbook": "noetl_cli.commands.playbook:playbook",
         "catalog": "noetl_cli.commands.catalog:catalog",
         "credential": "noetl_cli.commands.credential:credential",
     },
     "Run NoETL itself": {
+        "workers": "noetl_cli.commands.why:workers",
         "dev": "noetl_cli.dev.commands:dev",
         "db": "noetl_cli.db:db",
         "token": "noetl_cli.commands.token:token",

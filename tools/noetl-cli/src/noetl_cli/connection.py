@@ -17,6 +17,8 @@ from noetl_contracts.clients import (
     CredentialClient,
     EventLogClient,
     ExecutionClient,
+    WhyClient,
+    WorkerClient,
 )
 from noetl_core.errors import InvalidInput, Unavailable
 
@@ -60,6 +62,8 @@ class Clients:
     executions: ExecutionClient
     events: EventLogClient
     credentials: CredentialClient
+    why: WhyClient
+    workers: WorkerClient
 
 
 def takes_server(command: Command) -> Command:
@@ -113,6 +117,8 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
                 executions=ExecutionClient(channel),
                 events=EventLogClient(channel),
                 credentials=CredentialClient(channel),
+                why=WhyClient(channel),
+                workers=WorkerClient(channel),
             )
         except Unavailable as exc:
             exc.add_note(f"while talking to {server.address}")

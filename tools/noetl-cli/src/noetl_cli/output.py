@@ -21,6 +21,9 @@ class Output(StrEnum):
 
 def output_option(command: Command) -> Command:
     """Adds `-o text|json`; the command gets it as `output`."""
+    as_json = click.option(
+        "--json", is_flag=True, is_eager=True, expose_value=False, callback=_remember_json, help="The same as -o json."
+    )
     option = click.option(
         "-o",
         "--output",
@@ -30,7 +33,7 @@ def output_option(command: Command) -> Command:
         callback=_remember,
         help="text for people, json for programs: one document with stable keys, ids as strings.",
     )
-    return option(command)
+    return option(as_json(command))
 
 
 def chosen_output(context: click.Context | None) -> Output:
@@ -49,7 +52,13 @@ def echo_json_line(document: Mapping[str, Any]) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
-def _remember(context: click.Context, _: click.Parameter, value: str) -> Output:
-    output = Output(value)
+def _remember_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        context.meta[_META_KEY] = Output.JSON
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: str) -> Output:
+    is_written = context.get_parameter_source(parameter.name or "") is not click.core.ParameterSource.DEFAULT
+    output = Output(value) if is_written else chosen_output(context)
     context.meta[_META_KEY] = output
     return output

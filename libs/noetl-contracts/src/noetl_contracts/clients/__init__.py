@@ -8,6 +8,7 @@ from noetl_contracts.clients.executions import CancelledExecution, ExecutionClie
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.shards import ShardClient
+from noetl_contracts.clients.why import ExplainedExecution, WhyClient
 from noetl_contracts.clients.workers import WorkerClient
 
 __all__ = [
@@ -18,10 +19,12 @@ __all__ = [
     "CredentialClient",
     "EventLogClient",
     "ExecutionClient",
+    "ExplainedExecution",
     "ProjectionClient",
     "ResolvedCredentials",
     "ShardClient",
     "StartedExecution",
     "WatchedEvents",
+    "WhyClient",
     "WorkerClient",
 ]

@@ -25,6 +25,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.shard.v1.ShardService/Hold",
         "/noetl.shard.v1.ShardService/Release",
         "/noetl.shard.v1.ShardService/ListShards",
+        "/noetl.why.v1.WhyService/Explain",
         "/noetl.worker.v1.WorkerService/Report",
         "/noetl.worker.v1.WorkerService/Leave",
         "/noetl.worker.v1.WorkerService/List",

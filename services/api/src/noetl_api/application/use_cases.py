@@ -10,6 +10,7 @@ from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
+from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
@@ -36,6 +37,7 @@ class UseCases:
     start_execution: StartExecution
     cancel_execution: CancelExecution
     query_executions: QueryExecutions
+    explain_execution: ExplainExecution
     read_variables: ReadVariables
     issued_commands: IssuedCommands
     credentials: Credentials

@@ -32,6 +32,11 @@ def register(*, file: str, output: Output, find_server: FindServer) -> None:
     Example:
       noetl catalog register hello.yaml
     """
+    register_file(file, output, find_server)
+
+
+def register_file(file: str, output: Output, find_server: FindServer) -> None:
+    """Register it, and show what came of it."""
 
     async def send(content: str) -> Registered:
         async with connected(find_server()) as clients:

@@ -27,7 +27,7 @@ from noetl_cli.variables import merge_settings, read_payload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class RunRequest:
     """What is to be started, and how it is to be watched."""
 
     file: str | None
@@ -99,7 +99,7 @@ def run(
         raise click.UsageError("only one of FILE and --payload can come from stdin")
     variables = read_payload(read_source(payload), source=shown_name(payload)) if payload is not None else {}
     with naming_the_file(file or path):
-        request = _Request(
+        request = RunRequest(
             file=file,
             content=read_playbook(file) if file is not None else "",
             path=path,
@@ -110,10 +110,11 @@ def run(
             timeout_seconds=timeout_seconds,
             output=output,
         )
-        sys.exit(_run(request, find_server()))
+        sys.exit(run_request(request, find_server()))
 
 
-def _run(request: _Request, server: Server) -> int:
+def run_request(request: RunRequest, server: Server) -> int:
+    """Start it, and stay with it as long as it says; returns the exit code."""
     started: list[StartedExecution] = []
     try:
         return asyncio.run(_start_and_follow(request, server, started))
@@ -123,7 +124,7 @@ def _run(request: _Request, server: Server) -> int:
         raise
 
 
-async def _start_and_follow(request: _Request, server: Server, begun: list[StartedExecution]) -> int:
+async def _start_and_follow(request: RunRequest, server: Server, begun: list[StartedExecution]) -> int:
     async with connected(server) as clients:
         started = await _start(request, clients)
         begun.append(started)
@@ -139,7 +140,7 @@ async def _start_and_follow(request: _Request, server: Server, begun: list[Start
     return exit_code_of_status(state.execution.status)
 
 
-async def _start(request: _Request, clients: Clients) -> StartedExecution:
+async def _start(request: RunRequest, clients: Clients) -> StartedExecution:
     path, version = request.path, request.version
     if request.file is not None:
         registered = await clients.catalog.register(None, request.content)
@@ -155,7 +156,7 @@ async def _start(request: _Request, clients: Clients) -> StartedExecution:
     return started
 
 
-async def _follow(request: _Request, clients: Clients, started: StartedExecution) -> State:
+async def _follow(request: RunRequest, clients: Clients, started: StartedExecution) -> State:
     if request.output is Output.TEXT:
         display = partial(choose_display, stream=sys.stdout)
         return await follow_to_end(
@@ -172,7 +173,7 @@ def _show_registered(registered: Registered, *, file: str) -> None:
         click.echo(line, err=True)
 
 
-def _show_started(request: _Request, started: StartedExecution) -> None:
+def _show_started(request: RunRequest, started: StartedExecution) -> None:
     if request.output is Output.JSON:
         document = {
             "execution_id": str(started.execution_id),

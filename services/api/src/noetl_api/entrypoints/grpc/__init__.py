@@ -9,6 +9,7 @@ from noetl_api.entrypoints.grpc import (
     event_service,
     execution_service,
     shard_service,
+    why_service,
     worker_service,
 )
 
@@ -18,6 +19,7 @@ SERVICE_NAMES = (
     execution_service.SERVICE_NAME,
     credential_service.SERVICE_NAME,
     shard_service.SERVICE_NAME,
+    why_service.SERVICE_NAME,
     worker_service.SERVICE_NAME,
 )
 
@@ -29,4 +31,5 @@ def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     execution_service.register(server, use_cases)
     credential_service.register(server, use_cases)
     shard_service.register(server, use_cases)
+    why_service.register(server, use_cases)
     worker_service.register(server, use_cases)

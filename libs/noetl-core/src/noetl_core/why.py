@@ -1,0 +1,206 @@
+"""What an execution waits for, and since when: a function of its state, for everybody who asks why nothing happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from noetl_core.canonical import JsonValue
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
+from noetl_core.fold import State
+from noetl_core.playbook.graph import Graph
+from noetl_core.ports.workers import PresentWorker
+from noetl_core.timestamps import format_time
+
+MAX_REASONS = 50
+"""An execution may have thousands of open commands; nobody reads about more than these."""
+
+
+class ReasonKind(StrEnum):
+    """In the order in which they are told."""
+
+    ENDED = "ended"
+    PAUSED = "paused"
+    SILENT = "silent"
+    UNCLAIMED = "unclaimed"
+    RUNNING = "running"
+    PARKED = "parked"
+    JOIN = "join"
+    CASCADE = "cascade"
+    PLANNER = "planner"
+    MORE = "more"
+
+
+_ORDER = {kind: place for place, kind in enumerate(ReasonKind)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One thing that an execution waits for; `text` says it to people, `details` to programs."""
+
+    kind: ReasonKind
+    text: str
+    step: str = ""
+    since: datetime | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+def explain(
+    state: State, *, now: datetime, graph: Graph | None = None, workers: Sequence[PresentWorker] | None = None
+) -> tuple[Reason, ...]:
+    """What it waits for, most pressing first; without a graph joins are told less well, and so on.
+
+    `workers` are those that were heard of lately; None if nobody knows.
+    """
+    execution = state.execution
+    if execution.status.is_final:
+        return (_ended(execution), *_cascade(execution))
+    reasons = [
+        *_paused(execution),
+        *(_command(command, now=now, workers=workers) for command in state.commands.values() if command.is_open),
+        *_joins(state, graph),
+    ]
+    if not reasons:
+        text = "nothing is under way: the planner has yet to decide what follows the last event"
+        reasons.append(
+            Reason(
+                kind=ReasonKind.PLANNER,
+                text=text,
+                step=state.last_node_name,
+                since=state.event_time_watermark,
+                details={"last_event_type": state.last_event_type},
+            )
+        )
+    reasons.sort(key=lambda reason: (_ORDER[reason.kind], reason.since or now))
+    return tuple(_cut(reasons))
+
+
+def _cut(reasons: Sequence[Reason]) -> Iterator[Reason]:
+    yield from reasons[:MAX_REASONS]
+    rest = reasons[MAX_REASONS:]
+    if rest:
+        counts: dict[str, JsonValue] = {
+            kind.value: count for kind in ReasonKind if (count := sum(reason.kind is kind for reason in rest))
+        }
+        shown = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        yield Reason(kind=ReasonKind.MORE, text=f"and {len(rest)} more: {shown}", details=counts)
+
+
+def _ended(execution: Execution) -> Reason:
+    error = execution.error or {}
+    because = f": {error.get('message')}" if error.get("message") else ""
+    return Reason(
+        kind=ReasonKind.ENDED,
+        text=f"it has ended, {execution.status.value}{because}",
+        since=execution.ended_at,
+        details={"status": execution.status.value, **({"code": error["code"]} if error.get("code") else {})},
+    )
+
+
+def _cascade(execution: Execution) -> Iterator[Reason]:
+    if execution.cascades:
+        yield Reason(
+            kind=ReasonKind.CASCADE,
+            text="executions that it had started are being cancelled",
+            since=execution.ended_at,
+            details={"children": execution.children},
+        )
+
+
+def _paused(execution: Execution) -> Iterator[Reason]:
+    if execution.status is ExecutionStatus.PAUSED:
+        yield Reason(kind=ReasonKind.PAUSED, text="it is paused: no command is issued or claimed until it is resumed")
+
+
+def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker] | None) -> Reason:
+    what = (
+        f"step {command.step!r}" if command.evaluation is None else f"the evaluation of conditions of {command.step!r}"
+    )
+    attempt = f", attempt {command.attempt}" if command.attempt > 1 else ""
+    details: dict[str, JsonValue] = {
+        "command_id": command.command_id,
+        "activation": command.activation,
+        "attempt": command.attempt,
+        "pool": command.pool,
+    }
+    if command.is_claimable:
+        because, facts = _nobody(command.pool, workers)
+        return Reason(
+            kind=ReasonKind.UNCLAIMED,
+            text=f"{what}{attempt} waits for a worker of the pool {command.pool!r}: {because}",
+            step=command.step,
+            since=command.issued_at,
+            details={**details, **facts},
+        )
+    if command.status is CommandStatus.PARKED:
+        child = command.parked.child_execution_id if command.parked else ""
+        return Reason(
+            kind=ReasonKind.PARKED,
+            text=f"{what}{attempt} waits for execution {child}, which it has started; it holds no worker",
+            step=command.step,
+            since=command.issued_at,
+            details={**details, "child_execution_id": child},
+        )
+    lease = {"lease_until": format_time(command.lease_until)} if command.lease_until else {}
+    details = {**details, "worker_id": command.worker_id, **lease}
+    if command.lease_until is not None and command.lease_until < now:
+        return Reason(
+            kind=ReasonKind.SILENT,
+            text=f"{what}{attempt} runs on {command.worker_id!r}, which is silent: another worker gets it soon",
+            step=command.step,
+            since=command.lease_until,
+            details=details,
+        )
+    return Reason(
+        kind=ReasonKind.RUNNING,
+        text=f"{what}{attempt} runs on worker {command.worker_id!r}",
+        step=command.step,
+        since=command.issued_at,
+        details=details,
+    )
+
+
+def _nobody(pool: str, workers: Sequence[PresentWorker] | None) -> tuple[str, Mapping[str, JsonValue]]:
+    """Why nobody has claimed a command yet."""
+    if workers is None:
+        return "nobody has claimed it yet", {}
+    of_pool = [worker.report for worker in workers if worker.report.pool == pool]
+    slots, busy = sum(one.slots for one in of_pool), sum(one.busy for one in of_pool)
+    facts: dict[str, JsonValue] = {"workers": len(of_pool), "slots": slots, "busy": busy}
+    if not of_pool:
+        return "no worker of this pool was heard of lately", facts
+    if busy >= slots:
+        return f"all {slots} slots of {len(of_pool)} workers are busy", facts
+    return f"{len(of_pool)} workers have {slots - busy} free slots, it should be claimed at any moment", facts
+
+
+def _joins(state: State, graph: Graph | None) -> Iterator[Reason]:
+    """Steps that arcs have led to, and that others can still reach."""
+    execution = state.execution
+    active = [name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE]
+    for name in dict.fromkeys(arrival.step for arrival in execution.arrivals):
+        causes: list[JsonValue] = [arrival.cause_step for arrival in execution.arrivals if arrival.step == name]
+        waits_for = _waits_for(name, active, graph)
+        if not waits_for:
+            continue  # It is entered with the next decision.
+        listed = ", ".join(repr(step) for step in waits_for)
+        text = f"step {name!r} waits at its join for {listed}, which can still lead to it"
+        if name in waits_for:
+            text = f"step {name!r} waits until its own activation before has ended"
+        yield Reason(
+            kind=ReasonKind.JOIN,
+            text=text,
+            step=name,
+            details={"waits_for": [*waits_for], "arrived_from": causes},
+        )
+
+
+def _waits_for(name: str, active: Sequence[str], graph: Graph | None) -> list[str]:
+    if name in active:
+        return [name]
+    if graph is None:
+        return [*active]
+    return [step for step in active if step in graph.forward and graph.reaches(step, name)]

@@ -1,0 +1,184 @@
+"""Why nothing happens: every state that waits is told, with what it waits for and since when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from noetl_core.children.state import ParkedCall
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.fold import State
+from noetl_core.payloads import refer_to
+from noetl_core.playbook.graph import Graph, build_graph
+from noetl_core.playbook.validate import parse_playbook
+from noetl_core.ports.workers import PresentWorker, WorkerReport
+from noetl_core.why import MAX_REASONS, Reason, ReasonKind, explain
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOW = NOON + timedelta(minutes=5)
+
+
+def command(status: CommandStatus, **fields: object) -> Command:
+    known: dict[str, object] = {
+        "command_id": "c",
+        "step": "load",
+        "activation": 1,
+        "attempt": 1,
+        "pool": "default",
+        "cause_step": "",
+        "issued_at": NOON,
+        "issued_version": 3,
+    }
+    return Command(status=status, **{**known, **fields})  # type: ignore[arg-type]  # fields of a command
+
+
+def state(*commands: Command, **fields: object) -> State:
+    execution = replace(Execution(execution_id=1), **fields)  # type: ignore[arg-type]  # fields of an execution
+    return State(
+        execution=execution,
+        commands={f"{place}": one for place, one in enumerate(commands)},
+        event_time_watermark=NOON,
+        last_event_type="step.exit",
+        last_node_name="load",
+    )
+
+
+def worker(name: str, *, slots: int, busy: int, pool: str = "default") -> PresentWorker:
+    report = WorkerReport(worker_id=name, pool=pool, slots=slots, busy=busy)
+    return PresentWorker(report=report, started_at=NOON, heard_at=NOW)
+
+
+def only(found: tuple[Reason, ...]) -> Reason:
+    (reason,) = found
+    return reason
+
+
+def graph(workflow: str) -> Graph:
+    head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n"
+    return build_graph(parse_playbook(head + workflow)[0])
+
+
+def test_a_running_call_names_its_worker_its_lease_and_its_attempt() -> None:
+    running = command(CommandStatus.STARTED, worker_id="w", attempt=2, lease_until=NOW + timedelta(seconds=30))
+
+    reason = only(explain(state(running), now=NOW))
+
+    assert (reason.kind, reason.step, reason.since) == (ReasonKind.RUNNING, "load", NOON)
+    assert reason.text == "step 'load', attempt 2 runs on worker 'w'"
+    assert reason.details["worker_id"] == "w"
+    assert reason.details["lease_until"] == "2026-01-01T12:05:30.000000Z"
+
+
+def test_a_worker_whose_lease_is_over_is_silent() -> None:
+    late = command(CommandStatus.CLAIMED, worker_id="w", lease_until=NOW - timedelta(seconds=1))
+
+    reason = only(explain(state(late), now=NOW))
+
+    assert (reason.kind, reason.since) == (ReasonKind.SILENT, NOW - timedelta(seconds=1))
+
+
+@pytest.mark.parametrize(
+    ("workers", "because"),
+    [
+        (None, "nobody has claimed it yet"),
+        ((), "no worker of this pool was heard of lately"),
+        ((worker("a", slots=4, busy=0, pool="other"),), "no worker of this pool was heard of lately"),
+        ((worker("a", slots=4, busy=4), worker("b", slots=2, busy=2)), "all 6 slots of 2 workers are busy"),
+        ((worker("a", slots=4, busy=3),), "1 workers have 1 free slots, it should be claimed at any moment"),
+    ],
+)
+def test_a_call_that_nobody_takes_says_why(workers: tuple[PresentWorker, ...] | None, because: str) -> None:
+    reason = only(explain(state(command(CommandStatus.ISSUED)), now=NOW, workers=workers))
+
+    assert reason.kind is ReasonKind.UNCLAIMED
+    assert reason.text == f"step 'load' waits for a worker of the pool 'default': {because}"
+
+
+def test_a_parked_call_names_its_child() -> None:
+    pipeline = refer_to(b"{}", tenant_id="t", organization_id="o", media_type="application/json")
+    parked = command(CommandStatus.PARKED, parked=ParkedCall(call_id="x", child_execution_id="42", pipeline=pipeline))
+
+    reason = only(explain(state(parked), now=NOW))
+
+    assert (reason.kind, reason.details["child_execution_id"]) == (ReasonKind.PARKED, "42")
+
+
+def test_an_evaluation_is_told_as_what_it_is() -> None:
+    reason = only(explain(state(command(CommandStatus.STARTED, worker_id="w", evaluation={"place": "arcs"})), now=NOW))
+
+    assert reason.text == "the evaluation of conditions of 'load' runs on worker 'w'"
+
+
+def test_a_join_names_the_steps_that_can_still_reach_it() -> None:
+    shape = graph(
+        """
+- {step: a, next: {spec: {mode: inclusive}, arcs: [{step: b}, {step: c}, {step: d}]}}
+- {step: b, next: {arcs: [{step: join}]}}
+- {step: c, next: {arcs: [{step: join}]}}
+- {step: d}
+- {step: join}
+"""
+    )
+    waiting = state(
+        steps={
+            "a": Step(status=StepStatus.DONE),
+            "b": Step(status=StepStatus.DONE),
+            "c": Step(status=StepStatus.ACTIVE),
+            "d": Step(status=StepStatus.ACTIVE),
+        },
+        arrivals=(Arrival(step="join", cause_step="b"),),
+    )
+
+    reason = only(explain(waiting, now=NOW, graph=shape))
+
+    assert (reason.kind, reason.step) == (ReasonKind.JOIN, "join")
+    assert reason.details == {"waits_for": ["c"], "arrived_from": ["b"]}
+    assert only(explain(waiting, now=NOW)).details["waits_for"] == ["c", "d"]  # without a playbook, all that run
+
+
+def test_activations_of_one_step_wait_for_each_other() -> None:
+    again = state(steps={"a": Step(status=StepStatus.ACTIVE)}, arrivals=(Arrival(step="a", cause_step="a"),))
+
+    assert only(explain(again, now=NOW)).text == "step 'a' waits until its own activation before has ended"
+
+
+def test_when_nothing_is_under_way_the_planner_is_asked_for() -> None:
+    reason = only(explain(state(), now=NOW))
+
+    assert (reason.kind, reason.since, reason.details) == (
+        ReasonKind.PLANNER,
+        NOON,
+        {"last_event_type": "step.exit"},
+    )
+
+
+def test_a_pause_comes_first() -> None:
+    found = explain(
+        state(command(CommandStatus.STARTED, worker_id="w"), status=ExecutionStatus.PAUSED),
+        now=NOW,
+    )
+
+    assert [reason.kind for reason in found] == [ReasonKind.PAUSED, ReasonKind.RUNNING]
+
+
+def test_what_has_ended_waits_for_nothing_but_its_family() -> None:
+    failed = state(
+        status=ExecutionStatus.FAILED, ended_at=NOON, error={"code": "PY_ValueError", "message": "no"}, cascades=False
+    )
+    cancelled = state(status=ExecutionStatus.CANCELLED, ended_at=NOON, cascades=True, children=3)
+
+    reason = only(explain(failed, now=NOW))
+    assert (reason.text, reason.since) == ("it has ended, FAILED: no", NOON)
+    assert reason.details == {"status": "FAILED", "code": "PY_ValueError"}
+    assert [one.kind for one in explain(cancelled, now=NOW)] == [ReasonKind.ENDED, ReasonKind.CASCADE]
+
+
+def test_of_thousands_only_some_are_told_the_most_pressing_first() -> None:
+    many = [command(CommandStatus.STARTED, worker_id="w", issued_at=NOON + timedelta(seconds=n)) for n in range(200)]
+    found = explain(state(*many, command(CommandStatus.ISSUED)), now=NOW)
+
+    assert len(found) == MAX_REASONS + 1
+    assert found[0].kind is ReasonKind.UNCLAIMED
+    assert (found[-1].kind, found[-1].details) == (ReasonKind.MORE, {"running": 151})
