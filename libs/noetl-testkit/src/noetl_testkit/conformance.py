@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,10 @@ from noetl_core.recorded import Recorded, record
 
 AT_ONCE = 12
 
+PURE_KINDS = frozenset({"noop", "python", "workbook"})
+NEEDS_OUTSIDE = ("timeout", "rate_limit", "keychain", "script:", "env.")
+"""Words of a document that ask for more than what runs in memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -31,6 +36,8 @@ class Case:
     document: str
     expect: Mapping[str, Any]
     payload: Mapping[str, Any] = field(default_factory=dict)
+    is_pure: bool = False
+    """Whether it needs nothing from outside: no network, no files, no time that passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,47 @@ def _case(group: str, fields: Mapping[str, Any]) -> Case:
         document=document,
         expect=fields["expect"],
         payload=fields.get("payload", {}),
+        is_pure=_is_pure(document),
     )
+
+
+def _is_pure(document: str) -> bool:
+    """A document that does not even parse is refused without I/O as well."""
+    kinds = set(re.findall(r"\bkind: *['\"]?([A-Za-z_]+)", document)) - {"Playbook"}
+    return kinds <= PURE_KINDS and not any(word in document for word in NEEDS_OUTSIDE)
+
+
+def check(case: Case, came: Came) -> None:
+    """Compare what came of a case with what its file expects."""
+    expect = dict(case.expect)
+    if "refused" in expect:
+        found = [[problem.code.removeprefix("playbook."), problem.line] for problem in came.problems]
+        assert found == expect["refused"]
+        return
+    assert not came.problems, came.problems
+    assert came.state is not None
+    execution = came.state.execution
+    assert (execution.status.value, execution.error) == (expect.pop("status", "COMPLETED"), execution.error)
+    if "error" in expect:
+        wanted = expect.pop("error")
+        assert {key: (execution.error or {}).get(key) for key in wanted} == wanted
+    named = {
+        "entered": [e.envelope.node_name for e in came.events if e.envelope.event_type == "step.enter"],
+        "skipped": [e.envelope.node_name for e in came.events if e.envelope.event_type == "step.skipped"],
+        "variables": dict(execution.variables),
+        "stored_variables": sorted(execution.variable_refs),
+        "evaluated": [
+            e.envelope.node_name
+            for e in came.events
+            if e.envelope.event_type == "command.issued" and "evaluation" in e.envelope.meta
+        ],
+    }
+    for key, value in named.items():
+        if key in expect:
+            assert value == expect.pop(key)
+    for step, result in expect.pop("results", {}).items():
+        assert came.results.get(step) == result, step
+    assert not expect, f"nothing checks {sorted(expect)}"
 
 
 async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path) -> Mapping[str, Came | BaseException]:

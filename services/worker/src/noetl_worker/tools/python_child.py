@@ -39,7 +39,7 @@ def main() -> None:
     own_pid = os.getpid()
     while (message := _receive(control)) is not None:
         request: Request = json.loads(message)
-        outcome, body = _answer(request)
+        outcome, body = answer(request)
         if os.getpid() != own_pid:
             os._exit(0)  # user code forked and came back twice; only the original may answer
         verdict = surroundings.restore()
@@ -47,7 +47,7 @@ def main() -> None:
         _send(control, b"%b\n%b" % (json.dumps(head).encode(), body))
 
 
-def _answer(request: Request) -> tuple[Literal["data", "error"], bytes]:
+def answer(request: Request) -> tuple[Literal["data", "error"], bytes]:
     """The outcome; nothing that user code does may escape from here."""
     code = UserCode(
         source=request["source"],

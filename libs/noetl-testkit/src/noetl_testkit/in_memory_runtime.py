@@ -1,0 +1,210 @@
+"""A runtime without any I/O: the planner's own turn and `decide`, the worker's own pipeline, twins for the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from noetl_api.application.playbooks import ParsedPlaybooks
+from noetl_api.application.start_execution import StartExecution, StartRequest
+from noetl_api.telemetry import ApiMetrics
+from noetl_core.append import Fence, PlacedEvent
+from noetl_core.canonical import decode
+from noetl_core.errors import PlaybookInvalid
+from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.plan import Plan
+from noetl_core.fold import empty, fold, fold_all
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.plain import plain
+from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
+from noetl_core.ports.event_log import Scope
+from noetl_core.recorded import Recorded, record
+from noetl_planner.application.actor import Actor
+from noetl_planner.application.actors import Actors
+from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.turn import TurnRules
+from noetl_planner.telemetry import PlannerMetrics
+from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_worker.application.outcome import Printed
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit
+from noetl_worker.application.pipeline import Pipeline
+from noetl_worker.application.run_command import RunCommand
+from noetl_worker.application.step_names import StepNames
+from noetl_worker.tools.noop import NoopTool
+from noetl_worker.tools.python import PythonTool
+from noetl_worker.tools.python_call import Answer, Answered, CallEnd
+from noetl_worker.tools.python_child import answer
+from noetl_worker.tools.python_pool import Owner, PythonCode
+from noetl_worker.tools.python_protocol import Request
+from noetl_worker.tools.registry import ToolRegistry
+
+from noetl_testkit.conformance import Came, Case
+from noetl_testkit.memory.catalog import InMemoryCatalog
+from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.until import until
+
+SCOPE = Scope(tenant_id="t", organization_id="o")
+SOMEBODY = Caller(name="somebody", tenant_id="t", organization_id="o", role=Role.WRITER)
+WORKER = Worker(worker_id="w")
+MAX_COMMANDS = 2_000
+
+
+class PythonHere:
+    """Runs user code in this process: what a child does with a call, without the child."""
+
+    async def run(self, *, owner: Owner, code: PythonCode, timeout_seconds: float | None) -> CallEnd:
+        request = Request(
+            id=1,
+            source=code.source,
+            inputs=dict(code.inputs),
+            context=dict(code.context),
+            libs=dict(code.libs),
+            max_result_bytes=1 << 20,
+        )
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            outcome, body = await asyncio.to_thread(answer, json.loads(json.dumps(request, default=plain)))
+        said: Any = decode(body)
+        data, error = (said, None) if outcome == "data" else (None, said)
+        told = Answer(data=data, error=error, retire=None, rss_bytes=0)
+        return Answered(answer=told, printed=Printed(stdout=printed.getvalue(), stderr=""))
+
+
+class InMemoryRuntime:
+    """One planner, one worker, no network, no disk, no clock that anybody waits for."""
+
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.log = InMemoryEventLog(clock=self._tick)
+        self.payloads = InMemoryPayloadStore()
+        self._catalog = InMemoryCatalog()
+        self._playbooks = PinnedPlaybooks(self._catalog)
+        self._load_plan = LoadPlan(self._playbooks, self.payloads, max_attempts=3)
+        self._start = StartExecution(
+            log=self.log,
+            catalog=self._catalog,
+            parsed=ParsedPlaybooks(),
+            payloads=self.payloads,
+            next_id=self.log.next_id,
+            clock=self._tick,
+            playbook_env={},
+            metrics=ApiMetrics(MetricSet()),
+        )
+        python: Any = PythonHere()  # in the place of the pool of children
+        self._run = RunCommand(
+            playbooks=self._playbooks,
+            names=StepNames(self.payloads),
+            pipeline=Pipeline(ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}), sleep=self._pass_time),
+            persist=PersistBeforeEmit(self.payloads),
+            payloads=self.payloads,
+        )
+        self._planner = self._make_planner()
+        self.log.on_commit.append(self._deliver)
+
+    def _tick(self) -> datetime:
+        self._now += timedelta(milliseconds=1)
+        return self._now
+
+    async def _pass_time(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+    def _make_planner(self) -> Actors:
+        metrics = PlannerMetrics(MetricSet())
+        rules = TurnRules(lease_seconds=10.0, now=self._tick, work_subject=lambda pool, kind: f"{pool}.{kind}")
+
+        def make(execution_id: int, shard: int) -> Actor:
+            return Actor(
+                execution_id,
+                shard=shard,
+                log=self.log,
+                load_plan=self._load_plan,
+                rules=rules,
+                fence=lambda shard: Fence(role="planner", shard=shard, epoch=0),
+                producer="urn:test",
+                metrics=metrics,
+            )
+
+        return Actors(
+            shard_count=64, owns=lambda shard: True, owner_address=lambda shard: None, make_actor=make, metrics=metrics
+        )
+
+    def _deliver(self, events: Sequence[PlacedEvent]) -> None:
+        for placed in events:
+            self._planner.take(placed.head.execution_id, placed.stored)
+
+    async def run(self, case: Case) -> Came:
+        """What comes of a case."""
+        try:
+            registered = await self._catalog.register(SCOPE, case.document)
+        except PlaybookInvalid as refused:
+            return Came(problems=refused.problems)
+        request = StartRequest(catalog_id=registered.entry.catalog_id, payload=dict(case.payload))
+        started = await self._start(SOMEBODY, SCOPE, request)
+        await self._work(started.execution_id)
+        events = [record(stored) for stored in self.log.streams[started.execution_id].events]
+        state = fold_all(empty(started.execution_id), events)
+        results = {
+            name: decode(await self.payloads.get(_ref(step.result["reference"])))
+            for name, step in state.execution.steps.items()
+            if step.result and step.result.get("reference")
+        }
+        return Came(state=state, events=events, results=results)
+
+    async def _work(self, execution_id: int) -> None:
+        """Claim what was hinted at, in order, until the end is in the log."""
+        stream = self.log.streams[execution_id]
+        for taken in range(MAX_COMMANDS):
+            await until(partial(self._ended_or_hinted, execution_id, beyond=taken))
+            if stream.head.terminal:
+                return
+            hint: Any = decode(self.log.hints[taken].body)
+            key = CommandKey(execution_id=execution_id, command_id=str(hint["command_id"]))
+            (outcome,) = await self._planner.claim(WORKER, [key])
+            command = outcome.command
+            while command is not None:
+                command = await self._run_and_tell(command)
+        raise AssertionError(f"no end after {MAX_COMMANDS} commands")
+
+    def _ended_or_hinted(self, execution_id: int, *, beyond: int) -> bool:
+        return self.log.streams[execution_id].head.terminal or len(self.log.hints) > beyond
+
+    async def _run_and_tell(self, command: GrantedCommand) -> GrantedCommand | None:
+        end = await self._run(command)
+        completion = await self._planner.complete(
+            WORKER, command.key, end.result, wants_next=True, variables=end.variables, logs=end.logs
+        )
+        return completion.next
+
+    async def decided_again(self, events: Sequence[Recorded]) -> list[tuple[Recorded, list[object], list[object]]]:
+        """Each cause of a history, what the log says was decided on it, and what `decide` says now."""
+        state = empty(events[0].envelope.execution_id)
+        plan: Plan | None = None
+        folded: set[int] = set()
+        found: list[tuple[Recorded, list[object], list[object]]] = []
+        for event in events:
+            if event.stream_version in folded:
+                continue
+            state = fold(state, event)
+            if not is_cause(event):
+                continue
+            plan = plan or await self._load_plan(state.execution)
+            now: list[object] = [*decide(state, event, plan)]
+            decision = [other for other in events if other.decided_through == event.stream_version]
+            for fact in decision:
+                state = fold(state, fact)
+                folded.add(fact.stream_version)
+            found.append((event, [fact.content for fact in decision], now))
+        return found
+
+
+def _ref(reference: Mapping[str, Any]) -> PayloadRef:
+    return PayloadRef(**{key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")})
