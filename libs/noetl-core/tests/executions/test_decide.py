@@ -77,9 +77,9 @@ class Run:
         if error:
             context["error"] = error
             result["status"] = "error"
-        ids = {"command_id": command.command_id, "step": step}
-        self.happens((CallFailed if error else CallDone)(**ids, result=result))
-        self.happens((CommandFailed if error else CommandCompleted)(**ids, worker_id="w"))
+        name = command.command_id
+        self.happens((CallFailed if error else CallDone)(command_id=name, step=step, result=result))
+        self.happens((CommandFailed if error else CommandCompleted)(command_id=name, step=step, worker_id="w"))
 
     def running(self) -> list[str]:
         return [command.step for command in self.state.commands.values() if command.is_open]

@@ -16,6 +16,7 @@ from noetl_core.ports.commands import (
     Completion,
     GrantedCommand,
     Heartbeats,
+    ParkedCall,
     Variables,
     Worker,
 )
@@ -87,6 +88,9 @@ class Planner:
             lost=frozenset(key for key in keys if key.command_id in self.lost),
             unanswered=frozenset(key for key in keys if key.command_id in self.unanswered),
         )
+
+    async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
+        raise AssertionError("nothing waits here")
 
     async def abandon(self, key: CommandKey, **options: Any) -> Abandonment:
         raise AssertionError("workers do not abandon")
