@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from noetl_core.children.state import ParkedCall
 from noetl_core.errors import LeaseLost, NoetlError, Unavailable
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
@@ -16,7 +17,6 @@ from noetl_core.ports.commands import (
     Completion,
     GrantedCommand,
     Heartbeats,
-    ParkedCall,
     Variables,
     Worker,
 )
