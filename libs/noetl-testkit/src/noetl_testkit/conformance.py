@@ -35,6 +35,8 @@ class Case:
     rule: str
     document: str
     expect: Mapping[str, Any]
+    others: Sequence[str] = ()
+    """Playbooks that it calls."""
     payload: Mapping[str, Any] = field(default_factory=dict)
     is_pure: bool = False
     """Whether it needs nothing from outside: no network, no files, no time that passes."""
@@ -57,16 +59,13 @@ def load_cases(folder: Path) -> list[Case]:
 
 def _case(group: str, fields: Mapping[str, Any]) -> Case:
     name = f"{group}/{fields['name']}"
-    if "document" in fields:
-        document = fields["document"]
-    else:
-        root = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name}, **fields.get("root", {})}
-        document = yaml.safe_dump({**root, "workflow": fields["workflow"]}, sort_keys=False)
+    document = fields["document"] if "document" in fields else _document(name, fields)
     return Case(
         name=name,
         rule=str(fields["rule"]),
         document=document,
         expect=fields["expect"],
+        others=[_document(path, one) for path, one in fields.get("others", {}).items()],
         payload=fields.get("payload", {}),
         is_pure=_is_pure(document),
     )
@@ -111,6 +110,11 @@ def check(case: Case, came: Came) -> None:
     assert not expect, f"nothing checks {sorted(expect)}"
 
 
+def _document(name: str, fields: Mapping[str, Any]) -> str:
+    root = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name}, **fields.get("root", {})}
+    return yaml.safe_dump({**root, "workflow": fields["workflow"]}, sort_keys=False)
+
+
 async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path) -> Mapping[str, Came | BaseException]:
     """What came of each case by name; a case that could not even be run has its error."""
     gate = asyncio.Semaphore(AT_ONCE)
@@ -139,6 +143,8 @@ class _Runner:
 
     async def __call__(self, case: Case) -> Came:
         try:
+            for other in case.others:
+                await self.catalog.register(None, other)
             registered = await self.catalog.register(None, case.document)
         except PlaybookInvalid as refused:
             return Came(problems=refused.problems)

@@ -15,6 +15,7 @@ from noetl_contracts.clients import (
     IDEMPOTENT_METHODS,
     CatalogClient,
     CommandClient,
+    ExecutionClient,
     ResolvedCredentials,
     ShardClient,
     WorkerClient,
@@ -30,6 +31,7 @@ from noetl_servicekit.shard_ownership import check_shard_count
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
+from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.run_command import RunCommand
@@ -95,7 +97,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(payloads),
-            pipeline=Pipeline(tools, keychain=keychain),
+            pipeline=Pipeline(tools, keychain=keychain, children=ChildCalls(ExecutionClient(channel), payloads)),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
         ),

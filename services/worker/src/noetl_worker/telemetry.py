@@ -14,6 +14,9 @@ class WorkerMetrics:
         self.commands_completed = metrics.counter(
             "noetl_worker_commands_completed_total", "Commands whose result was accepted.", ("status",)
         )
+        self.commands_parked = metrics.counter(
+            "noetl_worker_commands_parked_total", "Commands that were left to wait for a child, without a worker."
+        )
         self.commands_stopped = metrics.counter(
             "noetl_worker_commands_stopped_total", "Commands stopped because they no longer counted."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from noetl_core.children.events import ChildEvent, ChildStarted, CommandParked, CommandResumed, ExecutionCascaded
@@ -13,6 +14,9 @@ from noetl_core.executions.state import Execution, StepStatus
 from noetl_core.recorded import Recorded
 
 Commands = Mapping[str, Command]
+
+MAX_SECONDS = 10 * 366 * 86_400.0
+"""Whoever waits longer than ten years is in no hurry, and dates do not go on for ever."""
 
 
 def evolve(
@@ -55,11 +59,18 @@ def _park(
         claimed_after="",
         lease_until=None,
         parked=parked,
+        deadline=None if answered else _deadline(event, recorded),
     )
     if answered:
         left = {key: value for key, value in execution.answered.items() if key != event.call_id}
         execution = replace(execution, answered=left)
     return execution, {**commands, event.command_id: command}
+
+
+def _deadline(event: CommandParked, recorded: Recorded) -> datetime | None:
+    if event.timeout_seconds is None:
+        return None
+    return recorded.ingest_time + timedelta(seconds=min(event.timeout_seconds, MAX_SECONDS))
 
 
 def _resume(
@@ -71,6 +82,7 @@ def _resume(
                 command,
                 status=CommandStatus.RESUMED,
                 parked=replace(command.parked, status=event.status),
+                deadline=None,
                 stream_version=recorded.stream_version,
             )
             return execution, {**commands, command_id: resumed}

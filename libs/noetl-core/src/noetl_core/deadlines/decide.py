@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from noetl_core.children.events import CommandResumed
+from noetl_core.children.state import TIMED_OUT
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.deadlines.fold import is_running
@@ -22,6 +24,8 @@ def after_deadline(state: State, passed: DeadlinePassed, plan: Plan, cause: Reco
             return _end_execution(state, passed, plan, cause)
         case DeadlineOf.STEP:
             return _leave_step(state, passed, plan, cause)
+        case DeadlineOf.COMMAND:
+            return _stop_waiting(state, passed)
         case _:
             return ()
 
@@ -42,6 +46,21 @@ def _leave_step(state: State, passed: DeadlinePassed, plan: Plan, cause: Recorde
         return ()
     left = Left(step=passed.step, activation=passed.activation, result=step.result or {})
     return route(state, plan, left, cause)
+
+
+def _stop_waiting(state: State, passed: DeadlinePassed) -> tuple[Event, ...]:
+    """The call goes on with the timeout as its outcome, and the child by itself."""
+    command = state.commands.get(passed.command_id)
+    if command is None or command.status is not CommandStatus.PARKED or command.parked is None or command.deadline:
+        return ()
+    resumed = CommandResumed(
+        step=command.step,
+        command_id=command.command_id,
+        call_id=command.parked.call_id,
+        child_execution_id=command.parked.child_execution_id,
+        status=TIMED_OUT,
+    )
+    return (resumed,)
 
 
 def counts(state: State, command: Command) -> bool:

@@ -13,6 +13,7 @@ from noetl_core.deadlines.state import DeadlineOf
 from noetl_core.executions.events import ExecutionEvent, StepEntered, WorkflowInitialized
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.recorded import Recorded
+from noetl_core.timestamps import format_time
 
 STEP_TIMEOUT = "step.timeout"
 
@@ -47,6 +48,8 @@ def pass_deadline(
             stopped = stop_left_open(commands, recorded, step=event.step, activation=event.activation)
             return _with_step(execution, event.step, late), stopped
         case DeadlineOf.COMMAND if (command := commands.get(event.command_id)) is not None:
+            if command.deadline is None or format_time(command.deadline) != event.deadline:
+                return execution, commands  # of a wait that is over
             return execution, {**commands, event.command_id: replace(command, deadline=None)}
         case _:
             return execution, commands

@@ -10,6 +10,7 @@ from enum import StrEnum
 from noetl_core.canonical import encode, sha256_hex
 from noetl_core.commands.state import Command
 from noetl_core.executions.state import Execution, StepStatus
+from noetl_core.timestamps import format_time
 
 
 class DeadlineOf(StrEnum):
@@ -34,6 +35,8 @@ class Deadline:
     def key(self) -> str:
         """The idempotency key under which it passes once."""
         named = [self.what.value, self.step, self.activation, self.command_id]
+        if self.what is DeadlineOf.COMMAND:  # which may wait more than once
+            named.append(format_time(self.at))
         return f"deadline/{sha256_hex(encode(named))[:32]}"
 
 

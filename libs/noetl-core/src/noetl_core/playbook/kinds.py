@@ -114,6 +114,7 @@ WORKBOOK = {"task": rendered(Text(), "the name of a task of the workbook")}
 PLAYBOOK = {
     "path": rendered(Text(), "the playbook's path in the catalog", required=True),
     "payload": rendered(MAP, "another word for `input`"),
+    "version": rendered(positive_count(), "its version (the newest)"),
     "return_step": rendered(Text(), "wait for the end; the result of this step is the result"),
 }
 SHELL = {"cmds": Key(shape=_TEXTS, required=True, templates=Templates.OR_AS_WRITTEN, says="commands for /bin/sh")}

@@ -108,6 +108,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         tool(ToolKind.HTTP),
         tool(ToolKind.NATS),
         tool(ToolKind.NOOP),
+        tool(ToolKind.PLAYBOOK),
         tool(ToolKind.POSTGRES),
         tool(ToolKind.PYTHON),
         tool(ToolKind.SHELL),

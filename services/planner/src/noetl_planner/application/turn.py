@@ -49,7 +49,7 @@ from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.stop_hints import stop_hints
 
 Answer = TypeVar("Answer")
-OFFERS = frozenset({"command.issued", "command.parked"})
+OFFERS = frozenset({"command.issued", "command.parked", "command.resumed"})
 """What may leave a command that any worker can claim; one that is parked may have been answered before."""
 
 

@@ -42,7 +42,10 @@ class CapturedOutput:
         """One more run has ended."""
         if printed is None or not (printed.stdout or printed.stderr):
             return
-        output = CallOutput(task=task, run=run, stdout=shorten(printed.stdout), stderr=shorten(printed.stderr))
+        self.keep(CallOutput(task=task, run=run, stdout=shorten(printed.stdout), stderr=shorten(printed.stderr)))
+
+    def keep(self, output: CallOutput) -> None:
+        """One more run to keep, as far as there is room."""
         if not self._first_is_full:
             fits = self._first_size + output.size <= MAX_HALF_CHARACTERS and len(self.first) < MAX_HALF_RUNS
             if fits or not self.first:

@@ -63,7 +63,7 @@ class PersistBeforeEmit:
         outcome, body, context = await asyncio.to_thread(_prepare, outcome, control_paths)
         reference: JsonObject | None = None
         try:
-            reference = _reference(place, await self._put(place, body))
+            reference = _reference(place, await self.put(place, body))
         except NoetlError as exc:
             lost = Outcome.failed(
                 kind=ErrorKind.STORAGE_ACCESS,
@@ -80,7 +80,8 @@ class PersistBeforeEmit:
             context=context,
         )
 
-    async def _put(self, place: ResultPlace, body: bytes) -> PayloadRef:
+    async def put(self, place: ResultPlace, body: bytes) -> PayloadRef:
+        """Store bytes, again and again for a while; raises what kept them from being stored."""
         delays = iter(self._retry_delays_seconds)
         while True:
             try:

@@ -9,16 +9,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
-from noetl_core.errors import NotFound
+from noetl_core.children.state import call_id
+from noetl_core.errors import NotCanonical, NotFound
 from noetl_core.playbook.expressions import TemplateFailed, render
 from noetl_core.playbook.model import Action, Do, KeychainEntry, Step, Task, Tool, ToolKind, WorkbookTask
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
 from noetl_worker.application.captured_output import CapturedOutput
+from noetl_worker.application.child_calls import Asked, ChildCalls, Waiting, read_call
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.pages import PageError, Pages
+from noetl_worker.application.parked_pipeline import Stand, decode_stand, encode_stand
 from noetl_worker.application.policy import Retry, choose, number_of, retry_of
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.scopes import PipelineScope
@@ -40,6 +43,20 @@ class PipelineEnd:
     """What its calls printed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePark:
+    """The pipeline waits for a child; where it stands is in the bytes."""
+
+    stand: bytes
+    waiting: Waiting
+
+
+class _Waits(Exception):
+    def __init__(self, park: PipelinePark) -> None:
+        super().__init__("waits")
+        self.park = park
+
+
 class Pipeline:
     """A single tool is a pipeline of one; its result then has no labels."""
 
@@ -52,8 +69,10 @@ class Pipeline:
         max_task_runs: int = MAX_TASK_RUNS,
         limits: RateLimits | None = None,
         keychain: Keychain | None = None,
+        children: ChildCalls | None = None,
     ) -> None:
         self._tool = tool
+        self._children = children
         self._keychain = keychain or Keychain()
         self._limits = limits or RateLimits(sleep=sleep)
         self._max_task_runs = max_task_runs
@@ -68,10 +87,16 @@ class Pipeline:
         *,
         workbook: Mapping[str, WorkbookTask] | None = None,
         keychain: Mapping[str, KeychainEntry] | None = None,
-    ) -> PipelineEnd:
-        """Run to the end; only trouble of our own is raised."""
+        stand: bytes | None = None,
+    ) -> PipelineEnd | PipelinePark:
+        """Run to the end, from where it was parked if it was; only trouble of our own is raised."""
         run = _Run(command, step, PipelineScope(outer=names), workbook or {}, keychain or {})
-        return replace(await self._run_to_end(run, step), captured=run.captured)
+        if stand is not None:
+            run.go_on_from(await asyncio.to_thread(decode_stand, stand, names))
+        try:
+            return replace(await self._run_to_end(run, step), captured=run.captured)
+        except _Waits as waits:
+            return waits.park
 
     async def _run_to_end(self, run: _Run, step: Step) -> PipelineEnd:
         while run.position < len(step.tasks):
@@ -107,10 +132,15 @@ class Pipeline:
 
     async def _run_call(self, run: _Run, task: Task, tool: Tool, pages: Pages | None) -> tuple[Outcome, Action]:
         """Run one call until its rules are content with it, or its attempts are used up."""
-        for attempt in itertools.count(1):
+        answered, run.answered = run.answered, None
+        for attempt in itertools.count(answered.attempt if answered else 1):
             call = await self._keychain.opened_for(run.call(task, tool, attempt), run.keychain)
-            bucket = await self._wait_for_turn(call, task, tool)
-            outcome = await self._tool.run(pages.call(call) if pages else call)
+            bucket = None if answered else await self._wait_for_turn(call, task, tool)
+            if tool.kind == ToolKind.PLAYBOOK and self._children is not None:
+                outcome = await self._call_child(run, task, call, self._children, answered)
+            else:
+                outcome = await self._tool.run(pages.call(call) if pages else call)
+            answered = None
             self._keychain.learn_from(call, outcome)
             run.task_runs += 1
             run.captured.take(outcome.printed, task=task.label, run=attempt)
@@ -123,6 +153,33 @@ class Pipeline:
                 continue
             return outcome, action
         raise AssertionError("unreachable")
+
+    async def _call_child(
+        self, run: _Run, task: Task, call: ToolCall, children: ChildCalls, answered: Stand | None
+    ) -> Outcome:
+        """§10.1: a call that waits gives its slot back, from wherever the pipeline stands."""
+        command = run.command
+        if answered is not None and command.parked is not None:
+            waiting = Waiting(
+                call_id=command.parked.call_id,
+                child_execution_id=command.parked.child_execution_id,
+                path=answered.path,
+                return_step=answered.return_step,
+            )
+            return await children.outcome(command, waiting, status=command.parked.status)
+        asked = read_call(call)
+        if isinstance(asked, Outcome):
+            return asked
+        run.runs[task.label] = run.runs.get(task.label, 0) + 1
+        try:  # before the child exists: what cannot be parked must not start it
+            stand = await asyncio.to_thread(encode_stand, run.stand(call.attempt, asked)) if asked.return_step else b""
+        except NotCanonical as exc:
+            return Outcome.failed(kind=ErrorKind.SCHEMA, code="RESULT_NOT_JSON", message=exc.message)
+        key = call_id(command_key=command.idempotency_key, label=task.label, run=run.runs[task.label])
+        started = await children.start(command, asked, call_id=key)
+        if isinstance(started, Waiting):
+            raise _Waits(PipelinePark(stand=stand, waiting=started))
+        return started
 
     async def _wait_for_turn(self, call: ToolCall, task: Task, tool: Tool) -> str | None:
         """§5.4: a token of the bucket that the task shares with whoever names the same key."""
@@ -162,6 +219,30 @@ class _Run:
     task_runs: int = 0
     last: Outcome = field(default_factory=Outcome)
     captured: CapturedOutput = field(default_factory=CapturedOutput)
+    runs: dict[str, int] = field(default_factory=dict)
+    """How many calls of each task have begun that start a child: a rule that retries wants another one."""
+    answered: Stand | None = None
+    """Where it was parked, until the call that waited has had its outcome."""
+
+    def stand(self, attempt: int, asked: Asked) -> Stand:
+        """Where it is parked."""
+        return Stand(
+            position=self.position,
+            task_runs=self.task_runs,
+            attempt=attempt,
+            runs=self.runs,
+            scope=self.scope,
+            last=self.last,
+            captured=self.captured,
+            path=asked.path,
+            return_step=asked.return_step or "",
+        )
+
+    def go_on_from(self, stand: Stand) -> None:
+        """Take up what another worker has parked."""
+        self.position, self.task_runs, self.runs = stand.position, stand.task_runs, dict(stand.runs)
+        self.scope, self.last, self.captured = stand.scope, stand.last, stand.captured
+        self.answered = stand
 
     @property
     def now(self) -> str:

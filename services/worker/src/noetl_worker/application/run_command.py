@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook
@@ -18,7 +19,7 @@ from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
-from noetl_worker.application.pipeline import Pipeline, PipelineEnd
+from noetl_worker.application.pipeline import Pipeline, PipelineEnd, PipelinePark
 from noetl_worker.application.step_names import StepNames
 
 MAX_VALUE_BYTES = 1024
@@ -33,6 +34,14 @@ class CommandEnd:
     variables: Variables = field(default_factory=Variables)
     logs: PayloadRef | None = None
     """What its calls printed, if anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandPark:
+    """What the planner is told when a command waits for a child."""
+
+    call: ParkedCall
+    timeout_seconds: float
 
 
 class RunCommand:
@@ -55,8 +64,8 @@ class RunCommand:
         self._store_output = StoreOutput(payloads)
         self._evaluate_control = EvaluateControl(payloads)
 
-    async def __call__(self, command: GrantedCommand) -> CommandEnd:
-        """The `result` of the event that closes the command, and the variables that it has set."""
+    async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:
+        """The `result` of the event that closes the command and the variables that it has set, or what it waits for."""
         place = ResultPlace(
             tenant_id=command.tenant_id,
             organization_id=command.organization_id,
@@ -69,6 +78,8 @@ class RunCommand:
         if command.evaluation is not None:
             return CommandEnd(result=await self._evaluate_control(command, playbook))
         end = await self._run(command, playbook)
+        if isinstance(end, PipelinePark):
+            return await self._parked(place, end)
         try:
             variables = await self._variables(place, end.variables)
         except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
@@ -85,14 +96,27 @@ class RunCommand:
         logs = await self._store_output(command, end.captured)
         return CommandEnd(result=result, variables=variables, logs=logs)
 
-    async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd:
+    async def _parked(self, place: ResultPlace, park: PipelinePark) -> CommandEnd | CommandPark:
+        """Bytes first: nobody is told that a command waits whose pipeline could not go on."""
+        waiting = park.waiting
+        try:
+            pipeline = await self._persist.put(place, park.stand)
+        except NoetlError as exc:
+            return CommandEnd(result=failed_result(exc))
+        call = ParkedCall(call_id=waiting.call_id, child_execution_id=waiting.child_execution_id, pipeline=pipeline)
+        return CommandPark(call=call, timeout_seconds=waiting.timeout_seconds)
+
+    async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd | PipelinePark:
         step = playbook.steps[command.step]
         try:
+            stand = await self._payloads.get(command.parked.pipeline) if command.parked else None
             names = await self._names(command, step, playbook.workbook, playbook.keychain)
         except NotFound as exc:
             outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
             return PipelineEnd(outcome=outcome)
-        return await self._pipeline(command, step, names, workbook=playbook.workbook, keychain=playbook.keychain)
+        return await self._pipeline(
+            command, step, names, workbook=playbook.workbook, keychain=playbook.keychain, stand=stand
+        )
 
     async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
         small: dict[str, JsonValue] = {}

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError
 from noetl_core.ports.commands import (
@@ -20,12 +21,13 @@ from noetl_core.ports.commands import (
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
-from noetl_worker.application.run_command import CommandEnd, failed_result
+from noetl_worker.application.run_command import CommandEnd, CommandPark, failed_result
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
 
-Run = Callable[[GrantedCommand], Awaitable[CommandEnd]]
+Run = Callable[[GrantedCommand], Awaitable[CommandEnd | CommandPark]]
+Answer = TypeVar("Answer")
 
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 UNUSED_LEASE_SHARE = 0.1
@@ -90,7 +92,8 @@ class Slots:
     async def claim(self, keys: Sequence[CommandKey]) -> frozenset[CommandKey]:
         """Claim commands and start what was granted; returns those that nobody could judge."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._running]
-        unanswered: set[CommandKey] = set()
+        # One that is being parked here may have been answered already: it is to be claimed as soon as it is.
+        unanswered = {key for key in keys if key in self._running and self._running[key].is_delivering}
         asked_at = self._clock()
         for outcome in await self._commands.claim(self._worker, wanted) if wanted else ():
             if outcome.command is not None:
@@ -137,11 +140,14 @@ class Slots:
             self._metrics.command_seconds.observe(self._clock() - started_at)
             running.is_delivering = True
             try:
-                return await self._deliver(running, end)
+                if isinstance(end, CommandEnd):
+                    return await self._deliver(running, end)
+                await self._park(running, end)
+                return None
             finally:
                 running.is_delivering = False
 
-    async def _run_while_it_counts(self, running: _Running) -> CommandEnd | None:
+    async def _run_while_it_counts(self, running: _Running) -> CommandEnd | CommandPark | None:
         """Trouble around a call that has not begun is no failure of the step: it is tried again while the claim lasts.
 
         After that the command is left to the end of its lease, and to another worker.
@@ -163,20 +169,41 @@ class Slots:
                 return CommandEnd(result=failed_result(NoetlError(f"the worker failed: {type(exc).__name__}")))
 
     async def _deliver(self, running: _Running, end: CommandEnd) -> Completion | None:
-        """Tell the planner, again and again while the claim may count; a refusal means that the result does not."""
+        """Hand a result over; the answer may bring the next command."""
+        completion = await self._tell(
+            running,
+            lambda: self._commands.complete(
+                self._worker,
+                running.command.key,
+                end.result,
+                wants_next=not self._is_draining,
+                variables=end.variables,
+                logs=end.logs,
+            ),
+        )
+        if completion is not None:
+            self._metrics.commands_completed.labels(str(end.result["status"])).inc()
+        return completion
+
+    async def _park(self, running: _Running, park: CommandPark) -> None:
+        """Leave the command to whoever claims it when its child has ended; the slot is free for others."""
+        version = await self._tell(
+            running,
+            lambda: self._commands.park(
+                self._worker, running.command.key, park.call, timeout_seconds=park.timeout_seconds
+            ),
+        )
+        if version is not None:
+            self._metrics.commands_parked.inc()
+
+    async def _tell(self, running: _Running, ask: Callable[[], Awaitable[Answer]]) -> Answer | None:
+        """Tell the planner, again and again while the claim may count; a refusal means that it does not."""
         command = running.command
         tries = 0
         while True:
             asked_at = self._clock()
             try:
-                completion = await self._commands.complete(
-                    self._worker,
-                    command.key,
-                    end.result,
-                    wants_next=not self._is_draining,
-                    variables=end.variables,
-                    logs=end.logs,
-                )
+                answer = await ask()
             except (LeaseLost, AlreadyTerminal) as exc:
                 self._metrics.results_discarded.inc()
                 logger.warning("worker.result_discarded", step=command.step, code=exc.code)
@@ -189,9 +216,8 @@ class Slots:
                 await self._sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
                 tries += 1
             else:
-                self._metrics.commands_completed.labels(str(end.result["status"])).inc()
                 running.confirmed_at = asked_at
-                return completion
+                return answer
 
     async def heartbeat(self) -> None:
         """Keep every claim alive, and stop what no longer counts."""

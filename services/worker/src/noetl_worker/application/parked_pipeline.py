@@ -1,0 +1,124 @@
+"""Where a pipeline stands while it waits, as bytes that any worker can go on from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_core.call_logs import CallOutput
+from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.errors import Corrupt
+from noetl_core.playbook.views import CallView
+
+from noetl_worker.application.captured_output import CapturedOutput
+from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeError, OutcomeMeta
+from noetl_worker.application.scopes import PipelineScope
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """Everything a pipeline remembers between two calls, but for what its names are made of anew."""
+
+    position: int
+    task_runs: int
+    attempt: int
+    """Which run of its rules the waiting call is."""
+    runs: Mapping[str, int]
+    """How many calls of each task have begun."""
+    scope: PipelineScope
+    last: Outcome
+    captured: CapturedOutput
+    path: str
+    return_step: str
+
+
+def encode_stand(stand: Stand) -> bytes:
+    """Canonical bytes; raises `NotCanonical` for results that have none. In a thread, since they may be large."""
+    scope = stand.scope
+    return encode(
+        {
+            "format": FORMAT,
+            "position": stand.position,
+            "task_runs": stand.task_runs,
+            "attempt": stand.attempt,
+            "runs": dict(stand.runs),
+            "variables": dict(scope.variables),
+            "step_scope": dict(scope.step_scope),
+            "results": dict(scope.results),
+            "previous": scope.previous,
+            "has_output": scope.output is not None,
+            "last": _outcome_object(stand.last),
+            "path": stand.path,
+            "return_step": stand.return_step,
+            "captured": [output.to_json() for output in (*stand.captured.first, *stand.captured.last)],
+        }
+    )
+
+
+def decode_stand(data: bytes, outer: Mapping[str, object]) -> Stand:
+    """What was encoded, over names as they are now; raises `Corrupt` for what another release has parked."""
+    fields = decode(data)
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise Corrupt("these bytes hold no pipeline of this format")
+    return _stand(fields, outer)
+
+
+def _stand(fields: Mapping[str, Any], outer: Mapping[str, object]) -> Stand:
+    last = _outcome(fields["last"])
+    captured = CapturedOutput()
+    for output in fields["captured"]:
+        captured.keep(CallOutput(**output))
+    return Stand(
+        position=fields["position"],
+        task_runs=fields["task_runs"],
+        attempt=fields["attempt"],
+        runs=fields["runs"],
+        scope=PipelineScope(
+            outer=outer,
+            variables=fields["variables"],
+            step_scope=fields["step_scope"],
+            results=fields["results"],
+            previous=fields["previous"],
+            output=CallView(envelope=last.envelope(), result=last.data) if fields["has_output"] else None,
+        ),
+        last=last,
+        captured=captured,
+        path=fields["path"],
+        return_step=fields["return_step"],
+    )
+
+
+def _outcome_object(outcome: Outcome) -> JsonObject:
+    facts: dict[str, JsonValue] = {
+        name: dict(value) for name in ("py", "http", "pg") if (value := getattr(outcome, name)) is not None
+    }
+    return {
+        "data": outcome.data,
+        "error": outcome.error.to_json() if outcome.error else None,
+        "attempt": outcome.meta.attempt,
+        "duration_ms": outcome.meta.duration_ms,
+        **facts,
+    }
+
+
+def _outcome(fields: Mapping[str, Any]) -> Outcome:
+    error = fields["error"]
+    return Outcome(
+        data=fields["data"],
+        error=OutcomeError(
+            kind=ErrorKind(error["kind"]),
+            code=error["code"],
+            message=error["message"],
+            retryable=error["retryable"],
+            status_code=error.get("status_code"),
+        )
+        if error
+        else None,
+        py=fields.get("py"),
+        http=fields.get("http"),
+        pg=fields.get("pg"),
+        meta=OutcomeMeta(attempt=fields["attempt"], duration_ms=fields["duration_ms"]),
+    )
