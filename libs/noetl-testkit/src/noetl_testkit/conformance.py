@@ -22,7 +22,7 @@ from noetl_core.recorded import Recorded, record
 
 AT_ONCE = 12
 
-PURE_KINDS = frozenset({"noop", "python", "workbook"})
+PURE_KINDS = frozenset({"noop", "playbook", "python", "workbook"})
 NEEDS_OUTSIDE = ("timeout", "rate_limit", "keychain", "script:", "env.")
 """Words of a document that ask for more than what runs in memory."""
 
@@ -60,14 +60,15 @@ def load_cases(folder: Path) -> list[Case]:
 def _case(group: str, fields: Mapping[str, Any]) -> Case:
     name = f"{group}/{fields['name']}"
     document = fields["document"] if "document" in fields else _document(name, fields)
+    others = [_document(path, one) for path, one in fields.get("others", {}).items()]
     return Case(
         name=name,
         rule=str(fields["rule"]),
         document=document,
         expect=fields["expect"],
-        others=[_document(path, one) for path, one in fields.get("others", {}).items()],
+        others=others,
         payload=fields.get("payload", {}),
-        is_pure=_is_pure(document),
+        is_pure=all(map(_is_pure, [document, *others])),
     )
 
 

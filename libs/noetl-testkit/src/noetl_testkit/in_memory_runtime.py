@@ -12,11 +12,13 @@ from functools import partial
 from typing import Any
 
 from noetl_api.application.playbooks import ParsedPlaybooks
-from noetl_api.application.start_execution import StartExecution, StartRequest
+from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import Fence, PlacedEvent
 from noetl_core.canonical import decode
+from noetl_core.children.state import StartingCall
 from noetl_core.errors import PlaybookInvalid
+from noetl_core.execution_view import execution_view
 from noetl_core.executions.decide import decide, is_cause
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import empty, fold, fold_all
@@ -24,6 +26,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.plain import plain
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionView
 from noetl_core.recorded import Recorded, record
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
@@ -33,10 +36,11 @@ from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.outcome import Printed
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
-from noetl_worker.application.run_command import RunCommand
+from noetl_worker.application.run_command import CommandPark, RunCommand
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.tools.noop import NoopTool
 from noetl_worker.tools.python import PythonTool
@@ -54,6 +58,7 @@ from noetl_testkit.until import until
 
 SCOPE = Scope(tenant_id="t", organization_id="o")
 SOMEBODY = Caller(name="somebody", tenant_id="t", organization_id="o", role=Role.WRITER)
+SERVICE = Caller(name="worker", tenant_id="*", organization_id="*", role=Role.SERVICE)
 WORKER = Worker(worker_id="w")
 MAX_COMMANDS = 2_000
 
@@ -77,6 +82,39 @@ class PythonHere:
         data, error = (said, None) if outcome == "data" else (None, said)
         told = Answer(data=data, error=error, retire=None, rss_bytes=0)
         return Answered(answer=told, printed=Printed(stdout=printed.getvalue(), stderr=""))
+
+
+class ExecutionsHere:
+    """What a worker asks of api about executions, answered from the log."""
+
+    def __init__(self, start: StartExecution, log: InMemoryEventLog) -> None:
+        self._start = start
+        self._log = log
+
+    async def execute(
+        self,
+        scope: Scope | None,
+        *,
+        path: str = "",
+        version: int = 0,
+        payload: Mapping[str, Any] | None = None,
+        parent_execution_id: int | None = None,
+        parent_call: StartingCall | None = None,
+    ) -> Started:
+        """Start a playbook."""
+        request = StartRequest(
+            path=path,
+            version=version,
+            payload=payload or {},
+            parent_execution_id=parent_execution_id,
+            parent_call=parent_call,
+        )
+        return await self._start(SERVICE, scope, request)
+
+    async def get(self, scope: Scope | None, execution_id: int, *, min_version: int = 0) -> ExecutionView:
+        """One execution, as of its last event."""
+        events = map(record, self._log.streams[execution_id].events)
+        return execution_view(fold_all(empty(execution_id), events))
 
 
 class InMemoryRuntime:
@@ -103,7 +141,11 @@ class InMemoryRuntime:
         self._run = RunCommand(
             playbooks=self._playbooks,
             names=StepNames(self.payloads),
-            pipeline=Pipeline(ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}), sleep=self._pass_time),
+            pipeline=Pipeline(
+                ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}),
+                sleep=self._pass_time,
+                children=ChildCalls(ExecutionsHere(self._start, self.log), self.payloads, sleep=self._pass_time),
+            ),
             persist=PersistBeforeEmit(self.payloads),
             payloads=self.payloads,
         )
@@ -144,6 +186,8 @@ class InMemoryRuntime:
     async def run(self, case: Case) -> Came:
         """What comes of a case."""
         try:
+            for other in case.others:
+                await self._catalog.register(SCOPE, other)
             registered = await self._catalog.register(SCOPE, case.document)
         except PlaybookInvalid as refused:
             return Came(problems=refused.problems)
@@ -167,7 +211,7 @@ class InMemoryRuntime:
             if stream.head.terminal:
                 return
             hint: Any = decode(self.log.hints[taken].body)
-            key = CommandKey(execution_id=execution_id, command_id=str(hint["command_id"]))
+            key = CommandKey(execution_id=int(hint["execution_id"]), command_id=str(hint["command_id"]))
             (outcome,) = await self._planner.claim(WORKER, [key])
             command = outcome.command
             while command is not None:
@@ -179,6 +223,9 @@ class InMemoryRuntime:
 
     async def _run_and_tell(self, command: GrantedCommand) -> GrantedCommand | None:
         end = await self._run(command)
+        if isinstance(end, CommandPark):
+            await self._planner.park(WORKER, command.key, end.call, timeout_seconds=end.timeout_seconds)
+            return None
         completion = await self._planner.complete(
             WORKER, command.key, end.result, wants_next=True, variables=end.variables, logs=end.logs
         )
