@@ -12,10 +12,13 @@ from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State, empty, fold, fold_all, prune
 from noetl_core.state_json import FORMAT, decode_state, encode_state
+from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_testkit.histories import EXECUTION, WORKLOAD, History, histories, two_steps
 
 LATER = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
+CHUNK = Chunk(step="s", task="t", call=1, chunk_index=4, row_count=9, has_more=True, reference=WORKLOAD.to_json())
+STEP = Step(status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5}, deadline=LATER, chunk=CHUNK)
 FULL = State(
     execution=Execution(
         execution_id=2**63 - 1,
@@ -34,12 +37,9 @@ FULL = State(
         variables={"limit": 7, "list": [1, {}]},
         variable_refs={"large": {"uri": "noetl://x"}},
         status=ExecutionStatus.PAUSED,
-        steps={
-            "ü\u0000 step": Step(
-                status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5}, deadline=LATER
-            )
-        },
-        arrivals=(Arrival(step="j", cause_step="a"), Arrival(step="j", cause_step="a")),
+        steps={"ü\u0000 step": STEP},
+        arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK), Arrival(step="j", cause_step="a", chunk=CHUNK)),
+        streams={"s": ChunkQueue(activation=3, waiting=(CHUNK, CHUNK), closed=True)},
         failure={},
         deadline=LATER,
         started_at=LATER,
@@ -69,6 +69,7 @@ FULL = State(
             answer={"status": "ok", "context": {"evaluation": {"arcs/0/when": {"is": True}}}},
             parked=ParkedCall(call_id="k", child_execution_id="7", pipeline=WORKLOAD, status="completed"),
             deadline=LATER,
+            streamed=Place(call=1, chunk=5),
         )
     },
     stream_version=7,

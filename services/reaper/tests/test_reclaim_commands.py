@@ -17,7 +17,16 @@ from noetl_core.errors import (
     VersionConflict,
 )
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, CommandKey, Completion, Heartbeats, Variables, Worker
+from noetl_core.ports.commands import (
+    Abandonment,
+    ClaimOutcome,
+    CommandKey,
+    Completion,
+    Heartbeats,
+    ToldChunk,
+    Variables,
+    Worker,
+)
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand, SilentPage
@@ -123,6 +132,9 @@ class Planner:
 
     async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
         raise AssertionError("the reaper parks nothing")
+
+    async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
+        raise AssertionError("the reaper tells nothing")
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         raise AssertionError("the reaper keeps nothing alive")

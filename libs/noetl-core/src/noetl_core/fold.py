@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
-from noetl_core.commands.events import CallDone, CallFailed, CommandEvent
+from noetl_core.commands.events import CallDone, CallFailed, CommandEvent, CommandIssued
 from noetl_core.commands.fold import evolve as evolve_command
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.deadlines.events import DeadlinePassed
@@ -18,6 +18,8 @@ from noetl_core.executions.events import ExecutionEvent, StepExited
 from noetl_core.executions.fold import evolve as evolve_execution
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.recorded import Recorded
+from noetl_core.streams.events import CallPartial, ChunkRouted
+from noetl_core.streams.fold import close_queue, drop_queue, drop_queue_of_left, route_chunk, take_chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +59,19 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = open_deadline(execution, content, opened_at=recorded.ingest_time)
         if isinstance(content, StepExited):
             commands = stop_left_open(commands, recorded, step=content.step, activation=content.activation)
+            execution = drop_queue(execution, content.step)
     elif isinstance(content, CommandEvent):
+        if isinstance(content, CallPartial):
+            execution = take_chunk(execution, content, commands.get(content.command_id))
         command = evolve_command(commands.get(content.command_id), content, recorded)
         commands = {**commands, content.command_id: command}
         counts = command.evaluation is None and command.status is not CommandStatus.STOPPED
         if isinstance(content, CallDone | CallFailed) and counts:
-            execution = _with_result(execution, content)
+            execution = close_queue(_with_result(execution, content), content.step)
+        elif isinstance(content, CommandIssued) and content.evaluation:
+            execution = drop_queue_of_left(execution, content.evaluation)
+    elif isinstance(content, ChunkRouted):
+        execution = route_chunk(execution, content)
     elif isinstance(content, ChildEvent):
         execution, commands = evolve_children(execution, commands, content, recorded)
     elif isinstance(content, DeadlinePassed):

@@ -13,6 +13,7 @@ from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State
 from noetl_core.payloads import PayloadRef
+from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_core.timestamps import format_time, parse_time
 
 FORMAT = 1
@@ -62,7 +63,8 @@ def state_object(state: State) -> JsonObject:
             "variable_refs": dict(execution.variable_refs),
             "status": execution.status.value,
             "steps": {name: _step_object(step) for name, step in execution.steps.items()},
-            "arrivals": [{"step": one.step, "cause_step": one.cause_step} for one in execution.arrivals],
+            "arrivals": [_arrival_object(one) for one in execution.arrivals],
+            "streams": {step: queue.to_json() for step, queue in execution.streams.items()},
             "failure": execution.failure,
             "deadline": _time_text(execution.deadline),
             "started_at": _time_text(execution.started_at),
@@ -88,8 +90,14 @@ def _step_object(step: Step) -> JsonObject:
             "cause_step": step.cause_step,
             "result": step.result,
             "deadline": _time_text(step.deadline),
+            "chunk": step.chunk.to_json() if step.chunk else None,
         }
     )
+
+
+def _arrival_object(arrival: Arrival) -> JsonObject:
+    chunk = {"chunk": arrival.chunk.to_json()} if arrival.chunk else {}
+    return {"step": arrival.step, "cause_step": arrival.cause_step, **chunk}
 
 
 def _command_object(command: Command) -> JsonObject:
@@ -114,6 +122,7 @@ def _command_object(command: Command) -> JsonObject:
             "answer": command.answer,
             "parked": command.parked.to_json() if command.parked else None,
             "deadline": _time_text(command.deadline),
+            "streamed": command.streamed.to_json() if command.streamed != Place() else None,
         }
     )
 
@@ -158,7 +167,8 @@ def _execution(fields: _Fields) -> Execution:
         variable_refs=fields.get("variable_refs", {}),
         status=ExecutionStatus(fields["status"]),
         steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
-        arrivals=tuple(Arrival(step=one["step"], cause_step=one["cause_step"]) for one in fields.get("arrivals", ())),
+        arrivals=tuple(_arrival(one) for one in fields.get("arrivals", ())),
+        streams={step: ChunkQueue.from_json(one) for step, one in fields.get("streams", {}).items()},
         failure=fields.get("failure"),
         deadline=_time(fields.get("deadline")),
         started_at=_time(fields.get("started_at")),
@@ -175,7 +185,16 @@ def _step(fields: _Fields) -> Step:
         cause_step=fields.get("cause_step", ""),
         result=fields.get("result"),
         deadline=_time(fields.get("deadline")),
+        chunk=_chunk(fields),
     )
+
+
+def _arrival(fields: _Fields) -> Arrival:
+    return Arrival(step=fields["step"], cause_step=fields["cause_step"], chunk=_chunk(fields))
+
+
+def _chunk(fields: _Fields) -> Chunk | None:
+    return Chunk.from_json(fields["chunk"]) if "chunk" in fields else None
 
 
 def _command(command_id: str, fields: _Fields) -> Command:
@@ -200,6 +219,7 @@ def _command(command_id: str, fields: _Fields) -> Command:
         answer=fields.get("answer"),
         parked=ParkedCall.from_json(fields["parked"]) if "parked" in fields else None,
         deadline=_time(fields.get("deadline")),
+        streamed=Place.from_json(fields.get("streamed")),
     )
 
 

@@ -17,6 +17,7 @@ from noetl_core.ports.commands import (
     Completion,
     GrantedCommand,
     Heartbeats,
+    ToldChunk,
     Variables,
     Worker,
 )
@@ -80,6 +81,9 @@ class Planner:
         self.completed.append((key.command_id, result["status"]))
         self.wanted_next.append(wants_next)
         return Completion(stream_version=1, next=self.following.get(key.command_id))
+
+    async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
+        raise AssertionError("nothing streams here")
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         if self.trouble:

@@ -22,6 +22,7 @@ from noetl_core.ports.commands import (
     CommandKey,
     Completion,
     Heartbeats,
+    ToldChunk,
     Variables,
     Worker,
 )
@@ -29,6 +30,7 @@ from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
+from noetl_contracts.mapping import streams
 from noetl_contracts.mapping.events import payload_ref_message
 from noetl_contracts.mapping.times import timestamp
 from noetl_contracts.status import raising_noetl_errors
@@ -103,6 +105,15 @@ class CommandClient:
         )
         response = await self._call(self._shard(key), _complete(request, self._timeout))
         return mapping.completion(response)
+
+    async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
+        """Tell a chunk of a command under way."""
+        request = pb.TellChunkRequest(
+            worker=mapping.worker_message(worker),
+            key=mapping.key_message(key),
+            chunk=streams.told_chunk_message(chunk),
+        )
+        return (await self._call(self._shard(key), _tell_chunk(request, self._timeout))).taken
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
         """Keep claims alive, each shard's with its owner; those of a shard without one stay unanswered."""
@@ -213,6 +224,12 @@ def _complete(
     request: pb.CompleteRequest, timeout: float
 ) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.CompleteResponse]]:
     return lambda stub: stub.Complete(request, timeout=timeout)
+
+
+def _tell_chunk(
+    request: pb.TellChunkRequest, timeout: float
+) -> Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[pb.TellChunkResponse]]:
+    return lambda stub: stub.TellChunk(request, timeout=timeout)
 
 
 def _heartbeat(

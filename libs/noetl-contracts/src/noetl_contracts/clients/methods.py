@@ -31,6 +31,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.worker.v1.WorkerService/List",
         "/noetl.command.v1.CommandService/Claim",
         "/noetl.command.v1.CommandService/Complete",
+        "/noetl.command.v1.CommandService/TellChunk",
         "/noetl.command.v1.CommandService/Heartbeat",
         "/noetl.command.v1.CommandService/Park",
         "/noetl.command.v1.CommandService/PassDeadlines",

@@ -17,6 +17,7 @@ from noetl_core.ports.commands import (
     Worker,
 )
 
+from noetl_contracts.mapping import streams
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, timestamp
 
@@ -83,6 +84,8 @@ def command_message(command: GrantedCommand) -> pb.Command:
         evaluation_json=b"" if command.evaluation is None else encode(dict(command.evaluation)),
         pool=command.pool,
         parked=parked_call_message(command.parked) if command.parked else None,
+        chunk=streams.chunk_message(command.chunk),
+        streamed=streams.place_message(command.streamed),
     )
 
 
@@ -107,6 +110,8 @@ def command(message: pb.Command) -> GrantedCommand:
         evaluation=json_object(message.evaluation_json, "evaluation_json") or None,
         pool=message.pool or "default",
         parked=parked_call(message.parked) if message.HasField("parked") else None,
+        chunk=streams.chunk(message),
+        streamed=streams.place(message),
     )
 
 

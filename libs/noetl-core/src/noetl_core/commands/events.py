@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noetl_core.catalog import event_type
+from noetl_core.streams.events import CallPartial
 
 
 @event_type("command.issued", aggregate_type="command")
@@ -26,6 +27,8 @@ class CommandIssued:
     evaluation: Mapping[str, Any] | None = None
     parked: Mapping[str, Any] | None = None
     """Where the attempt before it was parked last: this one goes on from there."""
+    streamed: Mapping[str, Any] | None = None
+    """How far earlier attempts have told their chunks: this one tells what follows."""
 
 
 @event_type("command.claimed", aggregate_type="command")
@@ -125,6 +128,7 @@ CommandEvent = (
     | CommandClaimed
     | CommandStarted
     | CommandHeartbeat
+    | CallPartial
     | CallDone
     | CallFailed
     | CommandCompleted

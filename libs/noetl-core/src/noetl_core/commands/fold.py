@@ -21,6 +21,8 @@ from noetl_core.commands.events import (
 )
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.recorded import Recorded
+from noetl_core.streams.events import CallPartial
+from noetl_core.streams.state import Place
 
 
 def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> Command:
@@ -34,6 +36,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             attempt=event.attempt,
             pool=event.pool,
             cause_step=event.cause_step,
+            streamed=Place.from_json(event.streamed),
             status=CommandStatus.ISSUED,
             issued_at=at,
             issued_version=recorded.stream_version,
@@ -71,6 +74,8 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             return replace(command, status=CommandStatus.STARTED)
         case CommandHeartbeat():
             return replace(command, lease_until=at + timedelta(seconds=event.lease_seconds))
+        case CallPartial():
+            return replace(command, streamed=Place(call=event.call, chunk=event.chunk_index + 1))
         case CallDone() | CallFailed():
             return command if command.evaluation is None else replace(command, answer=event.result)
         case CommandCompleted():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from noetl_core.children.state import ParkedCall
+from noetl_core.streams.state import Place
 
 
 class CommandStatus(StrEnum):
@@ -67,10 +68,18 @@ class Command:
         """Whether a worker may take it now."""
         return self.status in _CLAIMABLE
 
+    streamed: Place = field(default_factory=Place)
+    """Up to where its chunks, and those of earlier attempts, have been told."""
+
     @property
     def is_open(self) -> bool:
         """An attempt counts until it is closed; an expired lease only permits closing it."""
         return self.status in _OPEN
+
+    @property
+    def stream_key(self) -> str:
+        """Names the chunks of all attempts at the same thing."""
+        return f"{self.step}/{self.activation}"
 
     def held_by(self, worker_id: str) -> bool:
         """Whether this worker's result counts."""

@@ -10,11 +10,22 @@ from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.expressions import evaluate_condition
+from noetl_core.streams.routing import chunk_view
+from noetl_core.streams.state import Chunk
 
 
-def admits(execution: Execution, plan: Plan, *, step: str, cause_step: str, now: str, evaluator: Evaluator) -> bool:
+def admits(
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    cause_step: str,
+    now: str,
+    evaluator: Evaluator,
+    chunk: Chunk | None = None,
+) -> bool:
     """§2: the first admission rule that matches decides before the start; none allows. Raises `TemplateFailed`."""
-    names = entry_names(execution, plan, cause_step=cause_step)
+    names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     for index, rule in enumerate(plan.playbook.steps[step].admit):
         if evaluator.condition(f"admit/{index}", partial(evaluate_condition, rule.when, names, now=now)):
             return rule.allow
@@ -22,9 +33,16 @@ def admits(execution: Execution, plan: Plan, *, step: str, cause_step: str, now:
 
 
 def admits_for(
-    execution: Execution, plan: Plan, *, step: str, cause_step: str, now: str, evaluator: Evaluator
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    cause_step: str,
+    now: str,
+    evaluator: Evaluator,
+    chunk: Chunk | None = None,
 ) -> tuple[bool, float | None]:
     """Whether the step may start, and within how many seconds it must end. Raises `TemplateFailed`."""
-    if not admits(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator):
+    if not admits(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator, chunk=chunk):
         return False, None
     return True, step_timeout(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator)

@@ -58,6 +58,17 @@ def route(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) 
     return router.facts
 
 
+def route_call(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) -> tuple[Event, ...]:
+    """As `route`, for a call that has ended: while chunks of it wait for their turn, its step is not left yet."""
+    router = router_for(state, plan, cause)
+    if not router.close_stream(left.step, left.result):
+        return route(state, plan, left, cause, *facts)
+    for fact in facts:
+        router.add(fact)
+    router.advance()
+    return router.facts
+
+
 def go_on(state: State, command: Command, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
     """A worker has evaluated: decide as if its values had been here when they were needed."""
     answer = command.answer or {}

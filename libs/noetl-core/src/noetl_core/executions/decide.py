@@ -8,7 +8,7 @@ from noetl_core.deadlines.decide import after_deadline, counts
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.deadlines.timeouts import execution_timeout
 from noetl_core.events import Event
-from noetl_core.executions.continuing import Left, go_on, go_on_without, route, router_for, time_of
+from noetl_core.executions.continuing import Left, go_on, go_on_without, route_call, router_for, time_of
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized, WorkflowInitialized
 from noetl_core.executions.plan import Plan
@@ -17,12 +17,17 @@ from noetl_core.executions.state import Arrival
 from noetl_core.fold import State
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.recorded import Recorded
+from noetl_core.streams.events import CallPartial
+from noetl_core.streams.state import Place as StreamPlace
 
 
 def is_cause(recorded: Recorded) -> bool:
     """Whether something may have to follow from this event."""
+    content = recorded.content
+    if isinstance(content, CallPartial):
+        return bool(content.queued)
     return isinstance(
-        recorded.content, PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed
+        content, PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed
     )
 
 
@@ -53,7 +58,11 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
             if not counts(state, command):
                 return ()
             step = state.execution.steps[command.step]
-            return route(state, plan, Left.by(command, step.result or {}), recorded)
+            return route_call(state, plan, Left.by(command, step.result or {}), recorded)
+        case CallPartial():
+            router = router_for(state, plan, recorded)
+            router.advance()
+            return router.facts
         case CommandAbandoned():
             command = state.commands[content.command_id]
             return _after_silence(state, command, plan, recorded) if counts(state, command) else ()
@@ -77,7 +86,7 @@ def _after_silence(state: State, command: Command, plan: Plan, cause: Recorded) 
         return go_on_without(error, state, command, plan, cause)
     result = {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
     failed = CallFailed(command_id=command.command_id, step=command.step, result=result)
-    return route(state, plan, Left.by(command, result), cause, failed)
+    return route_call(state, plan, Left.by(command, result), cause, failed)
 
 
 def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
@@ -96,4 +105,5 @@ def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
         cause_step=command.cause_step,
         attempt=command.attempt + 1,
         parked=command.parked,
+        streamed=command.streamed if command.streamed != StreamPlace() else None,
     )

@@ -48,6 +48,8 @@ class StepEntered:
     cause_step: str = ""
     consumes: tuple[str, ...] = ()
     timeout_seconds: float | None = None
+    chunk: Mapping[str, Any] | None = None
+    """The chunk that it takes, if an arc `on: call.partial` led here."""
 
 
 @event_type("step.exit")
@@ -61,6 +63,8 @@ class StepExited:
     fired: tuple[str, ...] = ()
     error: Mapping[str, Any] | None = None
     handled: bool = True
+    repeated: tuple[str, ...] | None = None
+    """Those of the targets that wait for an earlier firing of the same arc; they run once for all of them."""
 
 
 @event_type("step.skipped")
@@ -68,11 +72,13 @@ class StepExited:
 class StepSkipped:
     """The step can no longer be reached in this execution, or was not admitted.
 
-    `consumes` names the causes of the arrivals that a denial answers; without it all that wait are answered.
+    `consumes` names the causes of the arrivals that a denial answers; without it all that wait are answered. `chunk`
+    is what one of them was for.
     """
 
     step: str
     consumes: tuple[str, ...] | None = None
+    chunk: Mapping[str, Any] | None = None
 
 
 @event_type("ctx.updated")

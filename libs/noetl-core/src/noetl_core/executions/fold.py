@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import assert_never
+from typing import Any, assert_never
 
 from noetl_core.children.state import ParentCall
 from noetl_core.executions.events import (
@@ -24,6 +24,7 @@ from noetl_core.executions.events import (
     WorkflowInitialized,
 )
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.streams.state import Chunk
 
 
 def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime) -> Execution:
@@ -73,15 +74,18 @@ def _enter(execution: Execution, event: StepEntered) -> Execution:
         activation=event.activation,
         cause_step=event.cause_step,
         result=before.result if before else None,
+        chunk=Chunk.from_json(event.chunk) if event.chunk else None,
     )
-    consumed = replace(execution, arrivals=_without(execution.arrivals, event.step, event.consumes))
+    consumed = replace(execution, arrivals=_without(execution.arrivals, event.step, event.consumes, event.chunk))
     return _with_step(consumed, event.step, step)
 
 
-def _without(arrivals: tuple[Arrival, ...], step: str, causes: Iterable[str]) -> tuple[Arrival, ...]:
+def _without(
+    arrivals: tuple[Arrival, ...], step: str, causes: Iterable[str], chunk: Mapping[str, Any] | None
+) -> tuple[Arrival, ...]:
     left = list(arrivals)
     for cause in causes:
-        answered = Arrival(step=step, cause_step=cause)
+        answered = Arrival(step=step, cause_step=cause, chunk=Chunk.from_json(chunk) if chunk else None)
         if answered in left:
             left.remove(answered)
     return tuple(left)
@@ -90,7 +94,8 @@ def _without(arrivals: tuple[Arrival, ...], step: str, causes: Iterable[str]) ->
 def _exit(execution: Execution, event: StepExited) -> Execution:
     before = execution.steps.get(event.step, Step(status=StepStatus.ACTIVE))
     status = StepStatus.FAILED if event.status == "error" else StepStatus.DONE
-    fired = tuple(Arrival(step=target, cause_step=event.step) for target in event.fired)
+    known = event.repeated or ()
+    fired = tuple(Arrival(step=target, cause_step=event.step) for target in event.fired if target not in known)
     failure = execution.failure
     if failure is None and not event.handled:
         failure = event.error
@@ -106,7 +111,7 @@ def _skip(execution: Execution, event: StepSkipped) -> Execution:
     if event.consumes is None:
         waiting = tuple(arrival for arrival in execution.arrivals if arrival.step != event.step)
     else:
-        waiting = _without(execution.arrivals, event.step, event.consumes)
+        waiting = _without(execution.arrivals, event.step, event.consumes, event.chunk)
     return _with_step(replace(execution, arrivals=waiting), event.step, replace(before, status=StepStatus.SKIPPED))
 
 

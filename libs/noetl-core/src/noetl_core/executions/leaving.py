@@ -36,7 +36,7 @@ def leave(
     A control expression that fails is a failure of this step, never false. Raises `NeedsEvaluation` when events do
     not tell enough: then nothing is decided yet, and a worker walks through the same expressions with all data.
     """
-    following = plan.playbook.steps[step].next
+    following = without_partial(plan.playbook.steps[step].next)
     if execution.steps[step].cause_step == FINAL_CAUSE:
         following = Next()  # §8.5: what the final step would lead to is ignored
     call_error = (result.get("context") or {}).get("error") or {} if result.get("status") == "error" else None
@@ -72,6 +72,11 @@ def failure_of(step: str, exc: TemplateFailed) -> dict[str, Any]:
 def failed_entry(error: Mapping[str, Any]) -> dict[str, Any]:
     """The result of an activation that failed before anything ran."""
     return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
+
+
+def without_partial(following: Next) -> Next:
+    """What a step leads to when it has ended; arcs that take chunks have been tried by then."""
+    return replace(following, arcs=tuple(arc for arc in following.arcs if arc.on is None))
 
 
 def _targets(arcs: Sequence[Arc]) -> tuple[str, ...]:

@@ -33,11 +33,15 @@ def arc_names(
     }
 
 
-def entry_names(execution: Execution, plan: Plan, *, cause_step: str) -> dict[str, object]:
+def entry_names(
+    execution: Execution, plan: Plan, *, cause_step: str, chunk: Mapping[str, object] | None = None
+) -> dict[str, object]:
     """What `admit` of a step may refer to: it has no outcome yet, only that of the step that led here."""
     variables = current_variables(execution, plan)
     cause = execution.steps.get(cause_step)
     result = DataView(known_result(plan, cause_step, cause.result)) if cause and cause.result is not None else None
+    if chunk is not None:
+        result = DataView(chunk)
     return {
         **({"result": result} if result is not None else {}),
         **variables,

@@ -29,6 +29,10 @@ from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.ids import command_id
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.graph import Graph
+from noetl_core.playbook.model import FailureMode
+from noetl_core.streams.delivery import Delivery
+from noetl_core.streams.routing import try_arcs
+from noetl_core.streams.state import Place as StreamPlace
 
 MAX_ACTIVATIONS = 100_000
 
@@ -42,6 +46,7 @@ def issue(
     cause_step: str,
     attempt: int,
     parked: ParkedCall | None = None,
+    streamed: StreamPlace | None = None,
 ) -> CommandIssued:
     return CommandIssued(
         command_id=command_id(
@@ -53,6 +58,7 @@ def issue(
         pool=plan.pool,
         cause_step=cause_step,
         parked=parked.to_json() if parked else None,
+        streamed=streamed.to_json() if streamed else None,
     )
 
 
@@ -71,6 +77,8 @@ class Router:
         self._activations = {name: step.activation for name, step in execution.steps.items()}
         self._arrivals = list(execution.arrivals)
         self._failure = execution.failure
+        self._delivery = Delivery(execution)
+        self._fails_fast = False
 
     @property
     def facts(self) -> tuple[Event, ...]:
@@ -100,16 +108,19 @@ class Router:
 
     def leave(self, exited: StepExited) -> None:
         """An activation is over."""
+        exited = self._without_repetitions(exited)
         self._facts.append(exited)
         self._active.discard(exited.step)
-        self._arrivals += [Arrival(step=target, cause_step=exited.step) for target in exited.fired]
+        self._delivery.left(exited.step)
+        known = exited.repeated or ()
+        self._arrivals += [Arrival(step=one, cause_step=exited.step) for one in exited.fired if one not in known]
         if self._failure is None and not exited.handled:
             self._failure = exited.error
 
     def advance(self) -> None:
         """Enter what can be entered, skip what can no longer be reached, and end when nothing is left."""
-        while self._enter_one():
-            if self._failure is not None and self._failure.get("code") == "execution.visit_cap":
+        while self._enter_one() or self._deliver_one():
+            if self._fails_fast or (self._failure and self._failure.get("code") == "execution.visit_cap"):
                 self.end()
                 return
         self._skip_unreachable()
@@ -120,6 +131,56 @@ class Router:
             self._enter_finally(final)
         else:
             self.end()
+
+    def close_stream(self, step: str, result: Mapping[str, Any]) -> bool:
+        """The call of a step has ended; True if the step is left when its chunks have been taken, and not now."""
+        return self._delivery.close(step, result)
+
+    def _deliver_one(self) -> bool:
+        """Try the arcs for a chunk whose turn has come, or leave a step whose last chunk is done with."""
+        turn = self._delivery.next_chunk(self._arrivals)
+        if turn is not None:
+            chunk, activation = turn
+            update, routed = try_arcs(self._execution, self._plan, chunk, activation=activation, now=self._now)
+            if update is not None:
+                self.update(update)
+            self._facts.append(routed)
+            self._arrivals += [Arrival(step=one, cause_step=chunk.step, chunk=chunk) for one in routed.fired]
+            self._fail(chunk.step, routed.error)
+            return True
+        ended = self._delivery.next_end(self._execution, self._arrivals)
+        if ended is None:
+            return False
+        step, activation, result = ended
+        try:
+            update, exited = leave(
+                self._execution, self._plan, step=step, activation=activation, result=result, now=self._now
+            )
+        except NeedsEvaluation:
+            self.ask_to_leave(step, activation, cause_step=self._execution.steps[step].cause_step)
+            return True
+        if update is not None:
+            self.update(update)
+        self.leave(exited)
+        self._fail(step, None if exited.handled else exited.error)
+        return True
+
+    def _fail(self, step: str, error: Mapping[str, Any] | None) -> None:
+        if error is None:
+            return
+        if self._failure is None:
+            self._failure = error
+        self._fails_fast = self._plan.playbook.steps[step].failure_mode is FailureMode.FAIL_FAST
+
+    def _without_repetitions(self, exited: StepExited) -> StepExited:
+        """A step that is led to again while it waits runs once for all of that, however often it is."""
+        repeated = tuple(
+            target
+            for target in exited.fired
+            if Arrival(step=target, cause_step=exited.step) in self._arrivals
+            and not self._graph.is_back_edge(exited.step, target)
+        )
+        return replace(exited, repeated=repeated) if repeated else exited
 
     def end(self) -> None:
         """The terminal facts."""
@@ -180,7 +241,13 @@ class Router:
         cause = answered[-1].cause_step
         try:
             admitted, timeout = admits_for(
-                self._execution, self._plan, step=name, cause_step=cause, now=self._now, evaluator=evaluator
+                self._execution,
+                self._plan,
+                step=name,
+                cause_step=cause,
+                now=self._now,
+                evaluator=evaluator if answered[-1].chunk is None else FOR_SURE,  # no worker is asked about a chunk
+                chunk=answered[-1].chunk,
             )
         except NeedsEvaluation:
             self._held.add(name)  # its arrivals stay: it is neither entered nor out of reach
@@ -227,7 +294,8 @@ class Router:
         """A denied step is skipped; what only it led to follows."""
         self._answer(answered)
         self._activations.setdefault(name, 0)
-        self._facts.append(StepSkipped(step=name, consumes=tuple(arrival.cause_step for arrival in answered)))
+        consumes, chunk = tuple(arrival.cause_step for arrival in answered), _chunk_of(answered)
+        self._facts.append(StepSkipped(step=name, consumes=consumes, chunk=chunk))
 
     def _fail_entry(self, name: str, answered: Sequence[Arrival], exc: TemplateFailed) -> None:
         self._answer(answered)
@@ -236,7 +304,16 @@ class Router:
         self._activations[name] = activation
         cause = answered[-1].cause_step
         consumes = tuple(arrival.cause_step for arrival in answered)
-        self._facts.append(StepEntered(step=name, activation=activation, cause_step=cause, consumes=consumes))
+        self._delivery.entered(name, answered[-1].chunk)
+        self._facts.append(
+            StepEntered(
+                step=name,
+                activation=activation,
+                cause_step=cause,
+                consumes=consumes,
+                chunk=_chunk_of(answered),
+            )
+        )
         entered = replace(
             self._execution,
             steps={
@@ -261,6 +338,9 @@ class Router:
                 self._arrivals.remove(arrival)
 
     def _is_back_edge(self, arrival: Arrival) -> bool:
+        """Whether it asks for an activation of its own, past the barrier: so does each chunk."""
+        if arrival.chunk is not None:
+            return True
         return bool(arrival.cause_step) and self._graph.is_back_edge(arrival.cause_step, arrival.step)
 
     def _can_still_be_reached(self, name: str) -> bool:
@@ -281,6 +361,7 @@ class Router:
         self._active.add(name)
         self._answer(answered)
         cause = answered[-1].cause_step
+        self._delivery.entered(name, answered[-1].chunk)
         self._facts.append(
             StepEntered(
                 step=name,
@@ -288,6 +369,7 @@ class Router:
                 cause_step=cause,
                 consumes=tuple(arrival.cause_step for arrival in answered),
                 timeout_seconds=timeout_seconds,
+                chunk=_chunk_of(answered),
             )
         )
         self._facts.append(
@@ -306,6 +388,11 @@ class Router:
             if name != playbook.final_step:
                 self._activations[name] = 0
                 self._facts.append(StepSkipped(step=name))
+
+
+def _chunk_of(answered: Sequence[Arrival]) -> dict[str, Any] | None:
+    chunk = answered[-1].chunk
+    return chunk.to_json() if chunk else None
 
 
 def _reachable(graph: Graph, sources: Collection[str]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from noetl_core.children.state import AnsweredCall, ParentCall
 from noetl_core.payloads import PayloadRef
+from noetl_core.streams.state import Chunk, ChunkQueue
 
 
 class ExecutionStatus(StrEnum):
@@ -47,6 +48,8 @@ class Step:
     result: Mapping[str, Any] | None = None
     deadline: datetime | None = None
     """Until when the activation must have ended, by PostgreSQL's clock."""
+    chunk: Chunk | None = None
+    """The chunk that the activation was entered for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,8 @@ class Arrival:
 
     step: str
     cause_step: str
+    chunk: Chunk | None = None
+    """What an arc `on: call.partial` has fired for: one activation each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,8 @@ class Execution:
     status: ExecutionStatus = ExecutionStatus.RUNNING
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
     arrivals: tuple[Arrival, ...] = ()
+    streams: Mapping[str, ChunkQueue] = field(default_factory=lambda: MappingProxyType({}))
+    """Chunks of running calls that wait for their turn, by step."""
     failure: Mapping[str, Any] | None = None
     """The first failure that no arc handled; decides how the execution ends."""
     deadline: datetime | None = None

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
+from noetl_core.streams.state import Chunk, Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,23 @@ class GrantedCommand:
     pool: str = "default"
     parked: ParkedCall | None = None
     """Where its pipeline goes on; None for one that begins."""
+    chunk: Chunk | None = None
+    """What it takes, if a stream led here."""
+    streamed: Place = field(default_factory=Place)
+    """Up to where earlier attempts have told their chunks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldChunk:
+    """A chunk of the rows of a running call, stored before it is told."""
+
+    task: str
+    call: int
+    """Which of the streaming calls of the command, from 0."""
+    chunk_index: int
+    row_count: int
+    has_more: bool
+    rows: PayloadRef
 
 
 UNANSWERED = "claim.unanswered"
@@ -124,6 +142,13 @@ class Commands(Protocol):
         logs: PayloadRef | None = None,
     ) -> Completion:
         """Deliver a result, and what was printed; safe to repeat. Raises `LeaseLost` if it does not count any more."""
+        ...
+
+    async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
+        """Tell a chunk of a command under way; safe to repeat. False: too many wait, tell it again later.
+
+        Raises `LeaseLost` if the command does not count any more.
+        """
         ...
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:

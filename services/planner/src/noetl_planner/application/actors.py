@@ -19,6 +19,7 @@ from noetl_core.ports.commands import (
     CommandKey,
     Completion,
     Heartbeats,
+    ToldChunk,
     Variables,
     Worker,
 )
@@ -26,7 +27,7 @@ from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
-from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines
+from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines, TellChunk
 from noetl_planner.telemetry import PlannerMetrics
 
 
@@ -76,6 +77,12 @@ class Actors:
             variables=variables or Variables(),
             logs=logs,
         )
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
+        """Take a chunk of a command under way, if there is room for it."""
+        ask = TellChunk(worker=worker, command_id=key.command_id, chunk=chunk)
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, Variables, Worker
+from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, ToldChunk, Variables, Worker
 from noetl_core.ports.deadlines import DeadlinesPassed
 
 
@@ -38,6 +38,16 @@ class Complete:
     variables: Variables = field(default_factory=Variables)
     logs: PayloadRef | None = None
     answer: asyncio.Future[Completion] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TellChunk:
+    """A worker has stored a chunk of a running call; the answer says whether there was room for it."""
+
+    worker: Worker
+    command_id: str
+    chunk: ToldChunk
+    answer: asyncio.Future[bool] = field(default_factory=_future)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,7 +89,7 @@ class PassDeadlines:
     answer: asyncio.Future[DeadlinesPassed] = field(default_factory=_future)
 
 
-Ask = Claim | Complete | Heartbeat | Park | Abandon | PassDeadlines
+Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines
 GUARDED = (Abandon, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
 

@@ -42,11 +42,12 @@ from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.timestamps import format_time
 
-from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park, PassDeadlines
+from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park, PassDeadlines, TellChunk
 from noetl_planner.application.claims import claim_refusal, open_command, was_closed_by
 from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.stop_hints import stop_hints
+from noetl_planner.application.streaming import Verdict, judge, partial_draft
 
 Answer = TypeVar("Answer")
 OFFERS = frozenset({"command.issued", "command.parked", "command.resumed"})
@@ -100,6 +101,8 @@ class TurnPlanner:
                         self._claim(turn, ask)
                     case Complete():
                         self._complete(turn, ask)
+                    case TellChunk():
+                        self._tell_chunk(turn, ask)
                     case Heartbeat():
                         self._heartbeat(turn, ask)
                     case Park():
@@ -164,6 +167,16 @@ class TurnPlanner:
         )
         granted = self._granted(turn.state, handed) if handed else None
         turn.answers.append((ask, _constant(Completion(stream_version=known.stream_version, next=granted))))
+
+    def _tell_chunk(self, turn: Turn, ask: TellChunk) -> None:
+        command = open_command(turn.state, ask.command_id, ask.worker)
+        verdict = judge(turn.state.execution, command, ask.chunk)
+        if verdict is Verdict.TAKE:
+            draft = partial_draft(self._plan, command, ask.chunk)
+            self._add(turn, draft)
+            if draft.meta.get("queued"):
+                self._decide_last(turn)
+        turn.answers.append((ask, _constant(verdict is not Verdict.WAIT)))
 
     def _heartbeat(self, turn: Turn, ask: Heartbeat) -> None:
         command = turn.state.commands.get(ask.command_id)
@@ -364,6 +377,8 @@ class TurnPlanner:
             evaluation=command.evaluation,
             pool=command.pool,
             parked=command.parked,
+            chunk=None if command.evaluation else execution.steps[command.step].chunk,
+            streamed=command.streamed,
         )
 
 

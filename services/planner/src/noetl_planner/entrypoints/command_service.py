@@ -6,6 +6,7 @@ import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import commands as mapping
+from noetl_contracts.mapping import streams
 from noetl_contracts.mapping.events import json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
@@ -53,6 +54,18 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             logs=payload_ref(request.logs) if request.HasField("logs") else None,
         )
         return mapping.completion_message(completion)
+
+    async def TellChunk(  # noqa: N802 - named by the contract
+        self,
+        request: pb.TellChunkRequest,
+        context: grpc.aio.ServicerContext[pb.TellChunkRequest, pb.TellChunkResponse],
+    ) -> pb.TellChunkResponse:
+        """Take a chunk of a command under way."""
+        _only_services()
+        taken = await self._commands.tell_chunk(
+            mapping.worker(request.worker), mapping.key(request.key), streams.told_chunk(request.chunk)
+        )
+        return pb.TellChunkResponse(taken=taken)
 
     async def Heartbeat(  # noqa: N802 - named by the contract
         self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse]

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\":\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\x9f\x04\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\tvariables\x18\x0f \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12\x17\n\x0f\x65valuation_json\x18\x10 \x01(\x0c\x12,\n\x06parked\x18( \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12\x0c\n\x04pool\x18) \x01(\t\"x\n\nParkedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x1a\n\x12\x63hild_execution_id\x18\x02 \x01(\t\x12-\n\x08pipeline\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x0e\n\x06status\x18\x04 \x01(\t\"\x9f\x01\n\tVariables\x12\x13\n\x0bvalues_json\x18\x01 \x01(\x0c\x12\x33\n\x04refs\x18\x02 \x03(\x0b\x32%.noetl.command.v1.Variables.RefsEntry\x1aH\n\tRefsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef:\x02\x38\x01\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\xe4\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\x12(\n\x03set\x18\x05 \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"h\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"q\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x30\n\nunanswered\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xba\x01\n\x0bParkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x0cParkResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\"Y\n\x14PassDeadlinesRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x07through\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"?\n\x15PassDeadlinesResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x05\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x32\xfc\x03\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12\x45\n\x04Park\x12\x1d.noetl.command.v1.ParkRequest\x1a\x1e.noetl.command.v1.ParkResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponse\x12`\n\rPassDeadlines\x12&.noetl.command.v1.PassDeadlinesRequest\x1a\'.noetl.command.v1.PassDeadlinesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\":\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\xf8\x04\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\tvariables\x18\x0f \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12\x17\n\x0f\x65valuation_json\x18\x10 \x01(\x0c\x12,\n\x06parked\x18( \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12\x0c\n\x04pool\x18) \x01(\t\x12&\n\x05\x63hunk\x18< \x01(\x0b\x32\x17.noetl.command.v1.Chunk\x12/\n\x08streamed\x18= \x01(\x0b\x32\x1d.noetl.command.v1.StreamPlace\"x\n\nParkedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x1a\n\x12\x63hild_execution_id\x18\x02 \x01(\t\x12-\n\x08pipeline\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x0e\n\x06status\x18\x04 \x01(\t\"\x9f\x01\n\tVariables\x12\x13\n\x0bvalues_json\x18\x01 \x01(\x0c\x12\x33\n\x04refs\x18\x02 \x03(\x0b\x32%.noetl.command.v1.Variables.RefsEntry\x1aH\n\tRefsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef:\x02\x38\x01\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\xe4\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\x12(\n\x03set\x18\x05 \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"h\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"q\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x30\n\nunanswered\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xba\x01\n\x0bParkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x0cParkResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\"Y\n\x14PassDeadlinesRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x07through\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"?\n\x15PassDeadlinesResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x05\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\x96\x01\n\x05\x43hunk\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x03 \x01(\x05\x12\x13\n\x0b\x63hunk_index\x18\x04 \x01(\x03\x12\x11\n\trow_count\x18\x05 \x01(\x03\x12\x10\n\x08has_more\x18\x06 \x01(\x08\x12)\n\x04rows\x18\x07 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"*\n\x0bStreamPlace\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x05\x12\r\n\x05\x63hunk\x18\x02 \x01(\x03\"\x8f\x01\n\x10TellChunkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.noetl.command.v1.Chunk\"\"\n\x11TellChunkResponse\x12\r\n\x05taken\x18\x01 \x01(\x08\x32\xd2\x04\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12\x45\n\x04Park\x12\x1d.noetl.command.v1.ParkRequest\x1a\x1e.noetl.command.v1.ParkResponse\x12T\n\tTellChunk\x12\".noetl.command.v1.TellChunkRequest\x1a#.noetl.command.v1.TellChunkResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponse\x12`\n\rPassDeadlines\x12&.noetl.command.v1.PassDeadlinesRequest\x1a\'.noetl.command.v1.PassDeadlinesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,39 +43,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STEPRESULT']._serialized_start=263
   _globals['_STEPRESULT']._serialized_end=310
   _globals['_COMMAND']._serialized_start=313
-  _globals['_COMMAND']._serialized_end=856
-  _globals['_PARKEDCALL']._serialized_start=858
-  _globals['_PARKEDCALL']._serialized_end=978
-  _globals['_VARIABLES']._serialized_start=981
-  _globals['_VARIABLES']._serialized_end=1140
-  _globals['_VARIABLES_REFSENTRY']._serialized_start=1068
-  _globals['_VARIABLES_REFSENTRY']._serialized_end=1140
-  _globals['_CLAIMREQUEST']._serialized_start=1142
-  _globals['_CLAIMREQUEST']._serialized_end=1242
-  _globals['_CLAIMOUTCOME']._serialized_start=1244
-  _globals['_CLAIMOUTCOME']._serialized_end=1362
-  _globals['_CLAIMRESPONSE']._serialized_start=1364
-  _globals['_CLAIMRESPONSE']._serialized_end=1429
-  _globals['_COMPLETEREQUEST']._serialized_start=1432
-  _globals['_COMPLETEREQUEST']._serialized_end=1660
-  _globals['_COMPLETERESPONSE']._serialized_start=1662
-  _globals['_COMPLETERESPONSE']._serialized_end=1745
-  _globals['_HEARTBEATREQUEST']._serialized_start=1747
-  _globals['_HEARTBEATREQUEST']._serialized_end=1851
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1853
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1966
-  _globals['_PARKREQUEST']._serialized_start=1969
-  _globals['_PARKREQUEST']._serialized_end=2155
-  _globals['_PARKRESPONSE']._serialized_start=2157
-  _globals['_PARKRESPONSE']._serialized_end=2195
-  _globals['_ABANDONREQUEST']._serialized_start=2198
-  _globals['_ABANDONREQUEST']._serialized_end=2361
-  _globals['_ABANDONRESPONSE']._serialized_start=2363
-  _globals['_ABANDONRESPONSE']._serialized_end=2426
-  _globals['_PASSDEADLINESREQUEST']._serialized_start=2428
-  _globals['_PASSDEADLINESREQUEST']._serialized_end=2517
-  _globals['_PASSDEADLINESRESPONSE']._serialized_start=2519
-  _globals['_PASSDEADLINESRESPONSE']._serialized_end=2582
-  _globals['_COMMANDSERVICE']._serialized_start=2585
-  _globals['_COMMANDSERVICE']._serialized_end=3093
+  _globals['_COMMAND']._serialized_end=945
+  _globals['_PARKEDCALL']._serialized_start=947
+  _globals['_PARKEDCALL']._serialized_end=1067
+  _globals['_VARIABLES']._serialized_start=1070
+  _globals['_VARIABLES']._serialized_end=1229
+  _globals['_VARIABLES_REFSENTRY']._serialized_start=1157
+  _globals['_VARIABLES_REFSENTRY']._serialized_end=1229
+  _globals['_CLAIMREQUEST']._serialized_start=1231
+  _globals['_CLAIMREQUEST']._serialized_end=1331
+  _globals['_CLAIMOUTCOME']._serialized_start=1333
+  _globals['_CLAIMOUTCOME']._serialized_end=1451
+  _globals['_CLAIMRESPONSE']._serialized_start=1453
+  _globals['_CLAIMRESPONSE']._serialized_end=1518
+  _globals['_COMPLETEREQUEST']._serialized_start=1521
+  _globals['_COMPLETEREQUEST']._serialized_end=1749
+  _globals['_COMPLETERESPONSE']._serialized_start=1751
+  _globals['_COMPLETERESPONSE']._serialized_end=1834
+  _globals['_HEARTBEATREQUEST']._serialized_start=1836
+  _globals['_HEARTBEATREQUEST']._serialized_end=1940
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1942
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2055
+  _globals['_PARKREQUEST']._serialized_start=2058
+  _globals['_PARKREQUEST']._serialized_end=2244
+  _globals['_PARKRESPONSE']._serialized_start=2246
+  _globals['_PARKRESPONSE']._serialized_end=2284
+  _globals['_ABANDONREQUEST']._serialized_start=2287
+  _globals['_ABANDONREQUEST']._serialized_end=2450
+  _globals['_ABANDONRESPONSE']._serialized_start=2452
+  _globals['_ABANDONRESPONSE']._serialized_end=2515
+  _globals['_PASSDEADLINESREQUEST']._serialized_start=2517
+  _globals['_PASSDEADLINESREQUEST']._serialized_end=2606
+  _globals['_PASSDEADLINESRESPONSE']._serialized_start=2608
+  _globals['_PASSDEADLINESRESPONSE']._serialized_end=2671
+  _globals['_CHUNK']._serialized_start=2674
+  _globals['_CHUNK']._serialized_end=2824
+  _globals['_STREAMPLACE']._serialized_start=2826
+  _globals['_STREAMPLACE']._serialized_end=2868
+  _globals['_TELLCHUNKREQUEST']._serialized_start=2871
+  _globals['_TELLCHUNKREQUEST']._serialized_end=3014
+  _globals['_TELLCHUNKRESPONSE']._serialized_start=3016
+  _globals['_TELLCHUNKRESPONSE']._serialized_end=3050
+  _globals['_COMMANDSERVICE']._serialized_start=3053
+  _globals['_COMMANDSERVICE']._serialized_end=3647
 # @@protoc_insertion_point(module_scope)

@@ -127,6 +127,8 @@ class Command(_message.Message):
     EVALUATION_JSON_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    STREAMED_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
@@ -179,6 +181,14 @@ class Command(_message.Message):
     def parked(self) -> Global___ParkedCall:
         """Where its pipeline goes on; unset for one that begins."""
 
+    @_builtins.property
+    def chunk(self) -> Global___Chunk:
+        """What it takes, if an arc on call.partial led here."""
+
+    @_builtins.property
+    def streamed(self) -> Global___StreamPlace:
+        """Up to where earlier attempts have told their chunks."""
+
     def __init__(
         self,
         *,
@@ -200,10 +210,12 @@ class Command(_message.Message):
         evaluation_json: _builtins.bytes = ...,
         parked: Global___ParkedCall | None = ...,
         pool: _builtins.str = ...,
+        chunk: Global___Chunk | None = ...,
+        streamed: Global___StreamPlace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["issued_at", b"issued_at", "key", b"key", "lease", b"lease", "parked", b"parked", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "parked", b"parked", "streamed", b"streamed", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "chunk", b"chunk", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "streamed", b"streamed", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -701,3 +713,135 @@ class PassDeadlinesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PassDeadlinesResponse: _TypeAlias = PassDeadlinesResponse  # noqa: Y015
+
+@_typing.final
+class Chunk(_message.Message):
+    """A chunk of the rows of a call, by reference."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    CALL_FIELD_NUMBER: _builtins.int
+    CHUNK_INDEX_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    step: _builtins.str
+    """Step that told it; empty where the command says it."""
+    task: _builtins.str
+    """Label of the task."""
+    call: _builtins.int
+    """Which of the streaming calls of the command, from 0."""
+    chunk_index: _builtins.int
+    """Number of the chunk in its call, from 0."""
+    row_count: _builtins.int
+    """How many rows it has."""
+    has_more: _builtins.bool
+    """Whether another one follows."""
+    @_builtins.property
+    def rows(self) -> _common_pb2.PayloadRef:
+        """The rows, a JSON list."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.str = ...,
+        task: _builtins.str = ...,
+        call: _builtins.int = ...,
+        chunk_index: _builtins.int = ...,
+        row_count: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
+        rows: _common_pb2.PayloadRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk_index", b"chunk_index", "has_more", b"has_more", "row_count", b"row_count", "rows", b"rows", "step", b"step", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+
+@_typing.final
+class StreamPlace(_message.Message):
+    """The next chunk that the streams of a command tell."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """Which of its streaming calls, from 0."""
+    chunk: _builtins.int
+    """Which chunk of that call, from 0."""
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        chunk: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "chunk", b"chunk"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamPlace: _TypeAlias = StreamPlace  # noqa: Y015
+
+@_typing.final
+class TellChunkRequest(_message.Message):
+    """Request of TellChunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def worker(self) -> Global___Worker:
+        """Who tells it."""
+
+    @_builtins.property
+    def key(self) -> Global___CommandKey:
+        """Which command."""
+
+    @_builtins.property
+    def chunk(self) -> Global___Chunk:
+        """The chunk, stored already."""
+
+    def __init__(
+        self,
+        *,
+        worker: Global___Worker | None = ...,
+        key: Global___CommandKey | None = ...,
+        chunk: Global___Chunk | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellChunkRequest: _TypeAlias = TellChunkRequest  # noqa: Y015
+
+@_typing.final
+class TellChunkResponse(_message.Message):
+    """Response of TellChunk."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAKEN_FIELD_NUMBER: _builtins.int
+    taken: _builtins.bool
+    """False if too many chunks wait: it is told again later."""
+    def __init__(
+        self,
+        *,
+        taken: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["taken", b"taken"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellChunkResponse: _TypeAlias = TellChunkResponse  # noqa: Y015

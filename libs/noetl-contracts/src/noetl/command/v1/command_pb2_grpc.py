@@ -55,6 +55,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.FromString,
                 _registered_method=True)
+        self.TellChunk = channel.unary_unary(
+                '/noetl.command.v1.CommandService/TellChunk',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.TellChunkRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.TellChunkResponse.FromString,
+                _registered_method=True)
         self.Abandon = channel.unary_unary(
                 '/noetl.command.v1.CommandService/Abandon',
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.AbandonRequest.SerializeToString,
@@ -99,6 +104,13 @@ class CommandServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TellChunk(self, request, context):
+        """Takes a chunk of the rows of a command under way, or says that too many wait. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Abandon(self, request, context):
         """Gives up an attempt whose worker is silent; refused if the worker was heard of since.
         """
@@ -135,6 +147,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.Park,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.SerializeToString,
+            ),
+            'TellChunk': grpc.unary_unary_rpc_method_handler(
+                    servicer.TellChunk,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.TellChunkRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.TellChunkResponse.SerializeToString,
             ),
             'Abandon': grpc.unary_unary_rpc_method_handler(
                     servicer.Abandon,
@@ -256,6 +273,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/Park',
             noetl_dot_command_dot_v1_dot_command__pb2.ParkRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.ParkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TellChunk(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/TellChunk',
+            noetl_dot_command_dot_v1_dot_command__pb2.TellChunkRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.TellChunkResponse.FromString,
             options,
             channel_credentials,
             insecure,

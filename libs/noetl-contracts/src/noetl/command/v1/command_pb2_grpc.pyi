@@ -41,6 +41,8 @@ class CommandServiceStub:
     """Keeps claims alive and says which of them no longer count."""
     Park: _grpc.UnaryUnaryMultiCallable[_command_pb2.ParkRequest, _command_pb2.ParkResponse]
     """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
+    TellChunk: _grpc.UnaryUnaryMultiCallable[_command_pb2.TellChunkRequest, _command_pb2.TellChunkResponse]
+    """Takes a chunk of the rows of a command under way, or says that too many wait. Safe to repeat."""
     Abandon: _grpc.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
     PassDeadlines: _grpc.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]
@@ -59,6 +61,8 @@ class CommandServiceAsyncStub(CommandServiceStub):
     """Keeps claims alive and says which of them no longer count."""
     Park: _aio.UnaryUnaryMultiCallable[_command_pb2.ParkRequest, _command_pb2.ParkResponse]  # type: ignore[assignment]
     """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
+    TellChunk: _aio.UnaryUnaryMultiCallable[_command_pb2.TellChunkRequest, _command_pb2.TellChunkResponse]  # type: ignore[assignment]
+    """Takes a chunk of the rows of a command under way, or says that too many wait. Safe to repeat."""
     Abandon: _aio.UnaryUnaryMultiCallable[_command_pb2.AbandonRequest, _command_pb2.AbandonResponse]  # type: ignore[assignment]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
     PassDeadlines: _aio.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]  # type: ignore[assignment]
@@ -98,6 +102,14 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.ParkResponse, _abc.Awaitable[_command_pb2.ParkResponse]]:
         """Leaves a command without a worker until the child that it waits for has ended. Safe to repeat."""
+
+    @_abc_1.abstractmethod
+    def TellChunk(
+        self,
+        request: _command_pb2.TellChunkRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.TellChunkResponse, _abc.Awaitable[_command_pb2.TellChunkResponse]]:
+        """Takes a chunk of the rows of a command under way, or says that too many wait. Safe to repeat."""
 
     @_abc_1.abstractmethod
     def Abandon(
