@@ -91,6 +91,16 @@ class NotCanonical(InvalidInput):
         self.path = path
 
 
+class ColumnRefused(InvalidInput):
+    """A column whose values a table could not give back as they were."""
+
+    code = "table.column_refused"
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(f"column {column!r} cannot be stored as a table: {reason}", column=column)
+        self.column = column
+
+
 class LocatorInvalid(InvalidInput):
     """A noetl:// locator that does not follow its grammar."""
 

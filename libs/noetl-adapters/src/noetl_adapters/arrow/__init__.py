@@ -1,0 +1,1 @@
+"""Tables as Arrow IPC streams."""
