@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from noetl_core.canonical import JsonObject, sha256_hex
@@ -12,6 +13,8 @@ from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.locator import is_payload, parse, payload_locator
 
 PAYLOAD_STORE: Final = "payload_store"
+
+UNKNOWN_MEDIA_TYPE: Final = "application/octet-stream"
 
 _FIELDS: Final = frozenset({"uri", "sha256", "media_type", "kind", "bytes"})
 _MEDIA_TYPE: Final = re.compile(r"[\w.+-]+/[\w.+-]+(; ?[\w.+-]+=[\w.+-]+)*", re.ASCII)
@@ -74,11 +77,33 @@ class PayloadRef:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPayload:
+    """What a store knows of bytes that it keeps; what they are is said by references only."""
+
+    sha256: str
+    bytes: int
+    stored_at: datetime | None = None
+    """When they were stored last, as far as the store remembers; for keeping young ones from being swept."""
+
+
 def refer_to(data: bytes, *, tenant_id: str, organization_id: str, media_type: str) -> PayloadRef:
     """The reference to bytes, whether or not they are stored yet: it depends on nothing else."""
-    sha256 = sha256_hex(data)
+    return refer_to_digest(
+        sha256_hex(data),
+        size=len(data),
+        tenant_id=tenant_id,
+        organization_id=organization_id,
+        media_type=media_type,
+    )
+
+
+def refer_to_digest(
+    sha256: str, *, size: int, tenant_id: str, organization_id: str, media_type: str = UNKNOWN_MEDIA_TYPE
+) -> PayloadRef:
+    """The reference to bytes of which only the digest and the size are at hand."""
     uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
-    return PayloadRef(uri=str(uri), sha256=sha256, media_type=media_type, bytes=len(data))
+    return PayloadRef(uri=str(uri), sha256=sha256, media_type=media_type, bytes=size)
 
 
 def verify(ref: PayloadRef, data: bytes) -> bytes:

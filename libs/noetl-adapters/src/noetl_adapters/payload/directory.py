@@ -1,26 +1,28 @@
 """Payloads as files of a directory: `<tenant>/<organization>/aa/bb/<sha256>`, whole and durable or not there."""
 
 import asyncio
-import errno
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from noetl_core.errors import InvalidInput, NotFound, Unavailable
-from noetl_core.payloads import PayloadRef, refer_to, verify
+from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
+from noetl_core.payloads import PayloadRef, StoredPayload, refer_to, verify
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
+from noetl_adapters.payload.durable_files import DurableDirectories, NewFile, sync_directory
+from noetl_adapters.payload.names import organization_path, payload_path
+
 LEFTOVER_SECONDS = 3600.0
-"""A temporary file of this age belongs to a writer that died: no write takes that long."""
+"""A temporary file that was not written to for so long belongs to a writer that died."""
 
 _TEMPORARY = ".tmp"
 """No tenant is called so: a leading dot is always percent-encoded."""
-
-_MAX_NAME_BYTES = 255
-_MAX_KNOWN_DIRECTORIES = 200_000
 
 
 class DirectoryPayloadStore:
@@ -29,7 +31,7 @@ class DirectoryPayloadStore:
     def __init__(self, root: Path, *, wall_clock: Callable[[], float] = time.time) -> None:
         self.root = root
         self._wall_clock = wall_clock
-        self._durable_directories: set[Path] = set()
+        self._directories = DurableDirectories(root)
 
     @classmethod
     def from_url(cls, url: str) -> "DirectoryPayloadStore":
@@ -43,71 +45,122 @@ class DirectoryPayloadStore:
         """Keep the bytes; when this returns, they survive a power failure."""
         ref = refer_to(data, tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
         target = self._path(ref)
-        try:
+        with _writing():
             await asyncio.to_thread(self._write, target, data)
-        except OSError as exc:
-            raise Unavailable(f"the payload directory cannot be written: {exc.strerror}") from exc
+        return ref
+
+    async def put_stream(
+        self, *, tenant_id: str, organization_id: str, chunks: AsyncIterable[bytes], media_type: str
+    ) -> PayloadRef:
+        """Keep the bytes when the last one has come; written to a temporary file until then."""
+        organization_path(tenant_id=tenant_id, organization_id=organization_id)  # refuse bad names before any byte
+        digest = RunningDigest()
+
+        def append(file: NewFile, chunk: bytes) -> None:
+            digest.update(chunk)
+            file.write(chunk)
+
+        with _writing():
+            file = await asyncio.to_thread(self._new_file)
+        try:
+            async for chunk in chunks:
+                with _writing():
+                    await asyncio.to_thread(append, file, chunk)
+            ref = digest.reference(tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
+            with _writing():
+                await asyncio.to_thread(self._move, file, self._path(ref))
+        except BaseException:
+            file.discard()
+            raise
         return ref
 
     async def get(self, ref: PayloadRef) -> bytes:
         """The bytes of a reference, verified."""
+        with _reading(ref):
+            return await asyncio.to_thread(lambda: verify(ref, self._path(ref).read_bytes()))
+
+    def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """The bytes piece by piece, verified at the end."""
+        return verified(ref, self._chunks(ref))
+
+    async def stat(self, ref: PayloadRef) -> StoredPayload | None:
+        """What the file system knows of the file."""
         try:
-            return await asyncio.to_thread(_read, self._path(ref), ref)
-        except (FileNotFoundError, NotADirectoryError) as exc:
-            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE) from exc
-        except OSError as exc:
-            raise Unavailable(f"the payload directory cannot be read: {exc.strerror}") from exc
+            with _reading(ref):
+                return _stored(await asyncio.to_thread(self._path(ref).stat), ref.sha256)
+        except NotFound:
+            return None
+
+    async def exists(self, ref: PayloadRef) -> bool:
+        """Whether there is such a file."""
+        return await self.stat(ref) is not None
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove the file; its directories stay, since somebody may be about to write into them."""
+        with _writing():
+            await asyncio.to_thread(self._path(ref).unlink, missing_ok=True)
+
+    async def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All files of an organization, directory by directory."""
+        top = self.root / organization_path(tenant_id=tenant_id, organization_id=organization_id)
+        for part in await asyncio.to_thread(lambda: sorted(top.glob("[0-9a-f][0-9a-f]"))):
+            for stored in await asyncio.to_thread(_files_below, part):
+                yield stored
 
     async def sweep_leftovers(self) -> int:
         """Remove what writers that died left half done; to be called when a service starts."""
         return await asyncio.to_thread(self._sweep)
 
     def _path(self, ref: PayloadRef) -> Path:
-        tenant, organization = _name(ref.tenant_id), _name(ref.organization_id)
-        return self.root / tenant / organization / ref.sha256[:2] / ref.sha256[2:4] / ref.sha256
+        return self.root / payload_path(ref)
+
+    async def _chunks(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        with _reading(ref):
+            file = await asyncio.to_thread(self._path(ref).open, "rb", buffering=0)
+        with file:
+            while True:
+                with _reading(ref):
+                    chunk = await asyncio.to_thread(file.read, CHUNK_BYTES)
+                if not chunk:
+                    return
+                yield chunk
 
     def _write(self, target: Path, data: bytes) -> None:
         try:
             # Compared, not trusted: writing the same payload again also heals a file that went bad.
             if target.read_bytes() == data:
                 # Whoever wrote it may not have come as far as this yet.
-                self._make_durable(target.parent)
-                _sync_directory(target.parent)
+                self._directories.make(target.parent)
+                sync_directory(target.parent)
                 return
         except FileNotFoundError:
             pass
+        file = self._new_file()
         try:
-            self._write_new(target, data)
-        except FileNotFoundError:  # somebody removed a directory that we knew
-            self._durable_directories.clear()
-            self._write_new(target, data)
-
-    def _write_new(self, target: Path, data: bytes) -> None:
-        temporary = self.root / _TEMPORARY / secrets.token_hex(16)
-        self._make_durable(temporary.parent)
-        self._make_durable(target.parent)
-        try:
-            _write_synced(temporary, data)
-            temporary.replace(target)
+            file.write(data)
+            self._move(file, target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            file.discard()
             raise
-        _sync_directory(target.parent)
 
-    def _make_durable(self, directory: Path) -> None:
-        """Create a directory below the root, and make its way there as durable as what will be in it."""
-        if directory in self._durable_directories:
-            return
-        if directory == self.root:
-            directory.mkdir(parents=True, exist_ok=True)
-        else:
-            self._make_durable(directory.parent)
-            directory.mkdir(exist_ok=True)
-        # Even if another process created it: it may not have come as far as this.
-        _sync_directory(directory.parent)
-        if len(self._durable_directories) >= _MAX_KNOWN_DIRECTORIES:
-            self._durable_directories.clear()
-        self._durable_directories.add(directory)
+    def _new_file(self) -> NewFile:
+        path = self.root / _TEMPORARY / secrets.token_hex(16)
+        self._directories.make(path.parent)
+        try:
+            return NewFile(path)
+        except FileNotFoundError:  # somebody removed a directory that we knew
+            self._directories.forget()
+            self._directories.make(path.parent)
+            return NewFile(path)
+
+    def _move(self, file: NewFile, target: Path) -> None:
+        self._directories.make(target.parent)
+        try:
+            target.parent.stat()
+        except FileNotFoundError:
+            self._directories.forget()
+            self._directories.make(target.parent)
+        file.move_to(target)
 
     def _sweep(self) -> int:
         removed = 0
@@ -122,37 +175,33 @@ class DirectoryPayloadStore:
         return removed
 
 
-def _name(segment: str) -> str:
-    """A file name for any text: one name each, never hidden, never a way out."""
-    name = quote(segment, safe="")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if len(name) > _MAX_NAME_BYTES:
-        raise InvalidInput(f"{segment[:40]!r}… is too long for a payload directory")
-    return name
+def _files_below(part: Path) -> list[StoredPayload]:
+    found = []
+    for path in part.glob("[0-9a-f][0-9a-f]/*"):
+        try:
+            found.append(_stored(path.stat(), path.name))
+        except FileNotFoundError:
+            continue  # deleted meanwhile
+    return found
 
 
-def _read(path: Path, ref: PayloadRef) -> bytes:
-    return verify(ref, path.read_bytes())
+def _stored(status: os.stat_result, sha256: str) -> StoredPayload:
+    return StoredPayload(sha256=sha256, bytes=status.st_size, stored_at=datetime.fromtimestamp(status.st_mtime, tz=UTC))
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+@contextmanager
+def _writing() -> Iterator[None]:
     try:
-        waiting = memoryview(data)
-        while waiting:
-            waiting = waiting[os.write(descriptor, waiting) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
+        yield
     except OSError as exc:
-        if exc.errno != errno.EINVAL:  # some network file systems have nothing to sync here
-            raise
-    finally:
-        os.close(descriptor)
+        raise Unavailable(f"the payload directory cannot be written: {exc.strerror}") from exc
+
+
+@contextmanager
+def _reading(ref: PayloadRef) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE) from exc
+    except OSError as exc:
+        raise Unavailable(f"the payload directory cannot be read: {exc.strerror}") from exc

@@ -1,18 +1,28 @@
 """Where immutable bytes are kept, so that events need to carry only references."""
 
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final, Protocol
 
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadRef, StoredPayload
 
 REFERENCE_NOT_AVAILABLE: Final = "REFERENCE_NOT_AVAILABLE"
 """Code of the `NotFound` for a reference whose bytes are not there."""
 
 
 class PayloadStore(Protocol):
-    """Content-addressed bytes, kept apart by tenant and organization."""
+    """Content-addressed bytes, kept apart by tenant and organization.
+
+    Of a reference only the address counts here; its media type and size are for those who read the bytes.
+    """
 
     async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
         """Keep the bytes durably before returning; the same bytes twice are one object and one reference."""
+        ...
+
+    async def put_stream(
+        self, *, tenant_id: str, organization_id: str, chunks: AsyncIterable[bytes], media_type: str
+    ) -> PayloadRef:
+        """The same for bytes that come piece by piece, in bounded memory; if they break off, nothing is kept."""
         ...
 
     async def get(self, ref: PayloadRef) -> bytes:
@@ -21,4 +31,24 @@ class PayloadStore(Protocol):
         Raises `NotFound` with the code REFERENCE_NOT_AVAILABLE if they are not there, and `Corrupt` if other
         bytes are in their place.
         """
+        ...
+
+    def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """The bytes piece by piece, in bounded memory; raises as `get` does, `Corrupt` before the last piece."""
+        ...
+
+    async def stat(self, ref: PayloadRef) -> StoredPayload | None:
+        """What is stored in the place of a reference, without reading it; None when there is nothing."""
+        ...
+
+    async def exists(self, ref: PayloadRef) -> bool:
+        """Whether anything is stored in the place of a reference."""
+        ...
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove the bytes; harmless when they are not there."""
+        ...
+
+    def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All payloads of an organization, in no order; those that come or go meanwhile may be missing."""
         ...

@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,20 @@ AWKWARD_NAMES = ("a/b", "a%2Fb", "../up", ".tmp", "...", "a b", "ä", "\0", "~",
 
 async def put(store: PayloadStore, data: bytes = HELLO, *, tenant: str = "acme", org: str = "ops") -> PayloadRef:
     return await store.put(tenant_id=tenant, organization_id=org, data=data, media_type=JSON)
+
+
+async def put_stream(store: PayloadStore, chunks: Iterable[bytes], *, tenant: str = "acme") -> PayloadRef:
+    return await store.put_stream(tenant_id=tenant, organization_id="ops", chunks=_stream_of(chunks), media_type=JSON)
+
+
+async def _stream_of(chunks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+def _chunks_that_break_off() -> Iterable[bytes]:
+    yield b"a" * 100_000
+    raise ConnectionResetError("the producer is gone")
 
 
 class PayloadStoreCompliance(ABC):
@@ -123,3 +138,107 @@ class PayloadStoreCompliance(ABC):
 
         assert as_text == replace(as_json, media_type="text/plain")
         assert self.object_count(store) == 1
+
+    @pytest.mark.parametrize("sizes", [[], [0, 0], [1], [7, 0, 70_000], [9_000_001, 3]])
+    async def test_a_stream_is_the_same_payload_as_its_bytes(self, store: PayloadStore, sizes: list[int]) -> None:
+        chunks = [bytes([65 + n]) * size for n, size in enumerate(sizes)]
+        whole = b"".join(chunks)
+
+        ref = await put_stream(store, chunks)
+
+        assert ref == refer_to(whole, tenant_id="acme", organization_id="ops", media_type=JSON)
+        assert await store.get(ref) == whole
+        assert b"".join([chunk async for chunk in store.stream(ref)]) == whole
+        assert await put(store, whole) == ref
+        assert self.object_count(store) == 1
+
+    async def test_the_same_stream_twice_is_one_object(self, store: PayloadStore) -> None:
+        refs = await asyncio.gather(*(put_stream(store, [HELLO, HELLO]) for _ in range(5)))
+
+        assert len(set(refs)) == 1
+        assert self.object_count(store) == 1
+        assert await store.get(refs[0]) == HELLO * 2
+
+    async def test_a_stream_that_breaks_off_leaves_nothing(self, store: PayloadStore) -> None:
+        with pytest.raises(ConnectionResetError):
+            await put_stream(store, _chunks_that_break_off())
+
+        assert self.object_count(store) == 0
+
+    async def test_a_large_payload_comes_in_pieces(self, store: PayloadStore) -> None:
+        ref = await put(store, bytes(9_000_000))
+
+        sizes = [len(chunk) async for chunk in store.stream(ref)]
+
+        assert sum(sizes) == 9_000_000
+        assert max(sizes) <= 4 * 1024 * 1024
+
+    async def test_a_stream_of_damaged_bytes_has_no_end(self, store: PayloadStore) -> None:
+        ref = await put(store, bytes(9_000_000))
+        self.damage(store, ref)
+
+        with pytest.raises(Corrupt):
+            [chunk async for chunk in store.stream(ref)]
+
+    async def test_a_stream_of_what_is_not_there_is_not_found(self, store: PayloadStore) -> None:
+        missing = refer_to(b"never stored", tenant_id="acme", organization_id="ops", media_type=JSON)
+
+        with pytest.raises(NotFound) as refusal:
+            [chunk async for chunk in store.stream(missing)]
+
+        assert refusal.value.code == REFERENCE_NOT_AVAILABLE
+
+    async def test_a_stream_that_is_put_again_heals_a_damaged_payload(self, store: PayloadStore) -> None:
+        ref = await put(store)
+        self.damage(store, ref)
+
+        await put_stream(store, [HELLO])
+
+        assert await store.get(ref) == HELLO
+
+    async def test_what_is_stored_can_be_told_without_reading_it(self, store: PayloadStore) -> None:
+        ref = await put(store)
+        foreign = refer_to(HELLO, tenant_id="b", organization_id="ops", media_type=JSON)
+
+        stored = await store.stat(ref)
+
+        assert stored is not None
+        assert (stored.sha256, stored.bytes) == (ref.sha256, len(HELLO))
+        assert await store.exists(ref)
+        assert await store.stat(foreign) is None
+        assert not await store.exists(foreign)
+
+    async def test_what_was_deleted_is_gone_and_can_be_put_again(self, store: PayloadStore) -> None:
+        ref = await put(store)
+
+        await store.delete(ref)
+        await store.delete(ref)
+
+        assert not await store.exists(ref)
+        with pytest.raises(NotFound):
+            await store.get(ref)
+        await put(store)
+        assert await store.get(ref) == HELLO
+
+    async def test_deleting_spares_the_same_bytes_of_others(self, store: PayloadStore) -> None:
+        mine, theirs = await put(store, tenant="a"), await put(store, tenant="b")
+
+        await store.delete(mine)
+
+        assert await store.get(theirs) == HELLO
+
+    async def test_all_payloads_of_an_organization_are_found_and_no_others(self, store: PayloadStore) -> None:
+        names = ["a", "a b", "a%20b", "ab"]
+        for name in names:
+            await put(store, name.encode(), tenant=name)
+            await put(store, b"common", tenant=name)
+        await put(store, b"other organization", tenant="a", org="oops")
+
+        for name in names:
+            found = [one async for one in store.find(tenant_id=name, organization_id="ops")]
+            expected = {sha256_hex(name.encode()): len(name.encode()), sha256_hex(b"common"): 6}
+            assert {one.sha256: one.bytes for one in found} == expected
+            assert len(found) == 2
+
+    async def test_an_organization_without_payloads_has_none(self, store: PayloadStore) -> None:
+        assert [one async for one in store.find(tenant_id="nobody", organization_id="ops")] == []

@@ -1,0 +1,31 @@
+"""Where a payload lies below the root of a store, in directories and buckets alike."""
+
+from urllib.parse import quote
+
+from noetl_core.errors import InvalidInput
+from noetl_core.locator import payload_locator
+from noetl_core.payloads import PayloadRef
+
+_MAX_NAME_BYTES = 255
+
+
+def payload_path(ref: PayloadRef) -> str:
+    """`<tenant>/<organization>/aa/bb/<sha256>`: no directory grows too large, and a listing can go by parts."""
+    sha256 = ref.sha256
+    return "/".join((segment(ref.tenant_id), segment(ref.organization_id), sha256[:2], sha256[2:4], sha256))
+
+
+def organization_path(*, tenant_id: str, organization_id: str) -> str:
+    """What all payloads of an organization lie below."""
+    payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256="0" * 64)  # refuses bad names
+    return f"{segment(tenant_id)}/{segment(organization_id)}"
+
+
+def segment(text: str) -> str:
+    """A file name for any text: one name each, never hidden, never a way out."""
+    name = quote(text, safe="")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if len(name) > _MAX_NAME_BYTES:
+        raise InvalidInput(f"{text[:40]!r}… is too long for a payload store")
+    return name
