@@ -1,0 +1,170 @@
+"""Payloads as objects of a bucket: `<prefix>/<tenant>/<organization>/aa/bb/<sha256>`, in S3, GCS or Azure."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from noetl_core.errors import NoetlError, NotFound, Unavailable
+from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
+from noetl_core.payloads import PayloadRef, StoredPayload, refer_to, verify
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
+
+from noetl_adapters.payload.names import organization_path, payload_path
+
+T = TypeVar("T")
+
+
+class Bucket(Protocol):
+    """What is needed of an fsspec file system; its calls block, and an object is there whole or not at all."""
+
+    name: str
+
+    def size_and_time(self, key: str) -> tuple[int, datetime | None]:
+        """Raises FileNotFoundError."""
+        ...
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """A part of an object, or what there is of it; raises FileNotFoundError."""
+        ...
+
+    def write(self, key: str, data: bytes) -> None:
+        """Replace or create an object."""
+        ...
+
+    def upload(self, key: str, file: Path) -> None:
+        """Replace or create an object in parts; if it fails, nothing has changed."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Harmless when it is not there."""
+        ...
+
+    def list_directories(self, key: str) -> list[str]:
+        """Last parts of the names of what looks like directories below a key."""
+        ...
+
+    def list_objects(self, key: str) -> list[tuple[str, int, datetime | None]]:
+        """Last part of the name, size and time of all objects below a key."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+class ObjectPayloadStore:
+    """Any number of processes may share the bucket; whoever writes an object writes the same bytes."""
+
+    def __init__(self, bucket: Bucket, *, spool_directory: Path | None = None) -> None:
+        self._bucket = bucket
+        self._spool_directory = spool_directory
+
+    async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+        """Keep the bytes, unless an object of this name and size is there already."""
+        ref = refer_to(data, tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
+        key = payload_path(ref)
+        if not await self._has(key, len(data)):
+            await self._call(self._bucket.write, key, data)
+        return ref
+
+    async def put_stream(
+        self, *, tenant_id: str, organization_id: str, chunks: AsyncIterable[bytes], media_type: str
+    ) -> PayloadRef:
+        """Keep the bytes when the last one has come: only then their name is known, so they wait in a file."""
+        organization_path(tenant_id=tenant_id, organization_id=organization_id)  # refuse bad names before any byte
+        digest = RunningDigest()
+        with _spooling(), tempfile.NamedTemporaryFile(prefix="noetl-payload-", dir=self._spool_directory) as spool:
+
+            def append(chunk: bytes) -> None:
+                digest.update(chunk)
+                spool.write(chunk)
+
+            async for chunk in chunks:
+                await asyncio.to_thread(append, chunk)
+            await asyncio.to_thread(spool.flush)
+            ref = digest.reference(tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
+            key = payload_path(ref)
+            if not await self._has(key, ref.bytes):
+                await self._call(self._bucket.upload, key, Path(spool.name))
+        return ref
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        """The bytes of a reference, verified."""
+        pieces = [piece async for piece in self._pieces(ref)]
+        return await asyncio.to_thread(lambda: verify(ref, b"".join(pieces)))
+
+    def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        """The bytes piece by piece, verified at the end."""
+        return verified(ref, self._pieces(ref))
+
+    async def stat(self, ref: PayloadRef) -> StoredPayload | None:
+        """What the store knows of the object."""
+        try:
+            size, stored_at = await self._call(self._bucket.size_and_time, payload_path(ref))
+        except FileNotFoundError:
+            return None
+        return StoredPayload(sha256=ref.sha256, bytes=size, stored_at=_utc(stored_at))
+
+    async def exists(self, ref: PayloadRef) -> bool:
+        """Whether there is such an object."""
+        return await self.stat(ref) is not None
+
+    async def delete(self, ref: PayloadRef) -> None:
+        """Remove the object."""
+        await self._call(self._bucket.remove, payload_path(ref))
+
+    async def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All objects of an organization, a 256th of them at a time."""
+        top = organization_path(tenant_id=tenant_id, organization_id=organization_id)
+        for part in await self._call(self._bucket.list_directories, top):
+            for name, size, stored_at in await self._call(self._bucket.list_objects, f"{top}/{part}"):
+                yield StoredPayload(sha256=name, bytes=size, stored_at=_utc(stored_at))
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await asyncio.to_thread(self._bucket.close)
+
+    async def _has(self, key: str, size: int) -> bool:
+        try:
+            return (await self._call(self._bucket.size_and_time, key))[0] == size
+        except FileNotFoundError:
+            return False
+
+    async def _pieces(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        key = payload_path(ref)
+        try:
+            size, _ = await self._call(self._bucket.size_and_time, key)
+            for start in range(0, size, CHUNK_BYTES):
+                yield await self._call(self._bucket.read, key, start, min(start + CHUNK_BYTES, size))
+        except FileNotFoundError as exc:
+            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE) from exc
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Drivers raise whatever their libraries raise: it ends here, and only the kind of it is told."""
+        try:
+            return await asyncio.to_thread(call, *arguments)
+        except (FileNotFoundError, NoetlError):
+            raise
+        except Exception as exc:
+            reason = type(exc).__qualname__
+            raise Unavailable(f"the payload store {self._bucket.name} does not do its work: {reason}") from exc
+
+
+@contextmanager
+def _spooling() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if isinstance(exc, ConnectionError):  # of whoever sends the bytes
+            raise
+        raise Unavailable(f"a payload cannot wait for its end in a file: {exc.strerror}") from exc
+
+
+def _utc(time: datetime | None) -> datetime | None:
+    if time is None:
+        return None
+    return time.astimezone(UTC) if time.tzinfo is not None else time.replace(tzinfo=UTC)
