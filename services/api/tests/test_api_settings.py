@@ -38,7 +38,7 @@ def test_playbooks_see_only_the_variables_that_are_named() -> None:
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     values = {
         "NOETL_POSTGRES_DSN": "mysql://db",
-        "NOETL_PAYLOAD_URL": "s3://bucket",
+        "NOETL_PAYLOAD_URL": "ftp://host/payloads",
         "NOETL_SHARD_COUNT": "many",
         "NOETL_GRPC_LISTEN": "nowhere",
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import asyncpg
-from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.payload.open_store import open_payload_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
@@ -28,6 +28,7 @@ from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, Projectio
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.ids import Snowflake
 from noetl_core.ports.commands import Commands
+from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.projections import Projections
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
@@ -87,7 +88,9 @@ class Api:
         await self._check_installation(leases)
         partitions = PostgresPartitions(background)
         await ensure_partitions(partitions, self._metrics)
-        use_cases = self._use_cases(pool, leases, Snowflake(await partitions.next_node()), self._projections())
+        payloads = await group.enter(open_payload_store(settings.payload_url, self._environment))
+        ids = Snowflake(await partitions.next_node())
+        use_cases = self._use_cases(pool, leases, ids, self._projections(), payloads)
         group.loop(
             "partitions",
             lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
@@ -110,7 +113,12 @@ class Api:
         group.ready(grpc=grpc_address, http=http_address, ops=ops)
 
     def _use_cases(
-        self, pool: asyncpg.Pool, leases: PostgresShardLeases, ids: Snowflake, projections: Projections
+        self,
+        pool: asyncpg.Pool,
+        leases: PostgresShardLeases,
+        ids: Snowflake,
+        projections: Projections,
+        payloads: PayloadStore,
     ) -> UseCases:
         settings = self._settings
 
@@ -126,7 +134,6 @@ class Api:
         credentials, sealer = PostgresCredentials(pool), self._sealer()
         append_events = AppendEvents(log)
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
-        payloads = DirectoryPayloadStore.from_url(settings.payload_url)
         parsed, presence = ParsedPlaybooks(), PostgresWorkerPresence(pool)
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
         return UseCases(

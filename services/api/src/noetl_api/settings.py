@@ -41,7 +41,7 @@ class Settings:
             pool_max_size=env.integer("NOETL_POSTGRES_POOL_MAX_SIZE", default=32, minimum=2),
             background_pool_max_size=env.integer("NOETL_BG_POOL_MAX_SIZE", default=4, minimum=1),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
-            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file",)),
+            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
             projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
             planner_address=env.text("NOETL_PLANNER_ADDRESS", default=""),
             token=env.secret("NOETL_TOKEN"),

@@ -12,12 +12,13 @@ from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.publisher import NatsPublisher
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.payload.open_store import open_payload_store
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogClient, ShardClient
 from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_subject
 from noetl_core.append import Fence
 from noetl_core.errors import NotOwner
+from noetl_core.ports.payloads import PayloadStore
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
@@ -47,9 +48,10 @@ ROLE = "planner"
 class Planner:
     """One planner process; parts are made here and started in `start`."""
 
-    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+    def __init__(self, group: ServiceGroup, settings: Settings, environment: Mapping[str, str]) -> None:
         self._group = group
         self._settings = settings
+        self._environment = environment
         self._metrics = PlannerMetrics(group.metrics)
         self._gained = asyncio.Event()
         self._dropping: set[asyncio.Task[None]] = set()
@@ -76,13 +78,14 @@ class Planner:
                 report=log_bus_report,
             )
         )
+        payloads = await group.enter(open_payload_store(settings.payload_url, self._environment))
         log, leases = EventLogClient(channel), ShardClient(channel)
         owners = Owners(leases)
         self.actors = Actors(
             shard_count=settings.ownership.shard_count,
             owns=lambda shard: self._epoch(shard) is not None,
             owner_address=owners.address,
-            make_actor=self._actor_factory(log, channel),
+            make_actor=self._actor_factory(log, channel, payloads),
             metrics=self._metrics,
         )
         group.on_stop(self.actors.stop)
@@ -133,11 +136,11 @@ class Planner:
         )
         group.ready(grpc=address, ops=ops)
 
-    def _actor_factory(self, log: EventLogClient, channel: grpc.aio.Channel) -> ActorFactory:
+    def _actor_factory(self, log: EventLogClient, channel: grpc.aio.Channel, payloads: PayloadStore) -> ActorFactory:
         settings = self._settings
         load_plan = LoadPlan(
             PinnedPlaybooks(CatalogClient(channel)),
-            DirectoryPayloadStore.from_url(settings.payload_url),
+            payloads,
             max_attempts=settings.command_max_attempts,
         )
         rules = TurnRules(
@@ -200,5 +203,5 @@ class Planner:
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
-    planner = Planner(group, Settings.from_env(os.environ if values is None else values))
-    await planner.start()
+    environment = os.environ if values is None else values
+    await Planner(group, Settings.from_env(environment), environment).start()

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.payload.open_store import open_payload_store
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import (
     IDEMPOTENT_METHODS,
@@ -56,8 +56,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     grpc = await group.serve_grpc(
         settings.grpc_listen, register=lambda server: None, service_names=(), tokens=Tokens(settings.tokens_file)
     )
-    payloads = DirectoryPayloadStore.from_url(settings.payload_url)
-    await payloads.sweep_leftovers()
+    payloads = await group.enter(open_payload_store(settings.payload_url, variables))
     channel = await group.enter(
         open_channel(
             settings.api_address,

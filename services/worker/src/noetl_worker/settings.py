@@ -46,7 +46,7 @@ class Settings:
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
             token=env.secret("NOETL_TOKEN"),
             tokens_file=env.path("NOETL_TOKENS_FILE"),
-            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file",)),
+            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),

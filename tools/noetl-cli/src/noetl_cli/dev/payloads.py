@@ -1,8 +1,9 @@
-"""Reads payloads of the stack on this machine, straight from its payload directory."""
+"""Reads payloads of the stack on this machine, straight from its payload store."""
 
+import os
 from collections.abc import Mapping
 
-from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.payload.open_store import open_payload_store
 from noetl_core.canonical import JsonValue, decode
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
@@ -20,4 +21,5 @@ async def read_json(payload_url: str, reference: object) -> JsonValue:
     ref = PayloadRef(**{name: reference[name] for name in _FIELDS})
     if not ref.media_type.startswith("application/json"):
         raise InvalidInput(f"a payload of {ref.media_type} cannot be shown as JSON")
-    return decode(await DirectoryPayloadStore.from_url(payload_url).get(ref))
+    async with open_payload_store(payload_url, os.environ) as store:
+        return decode(await store.get(ref))
