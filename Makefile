@@ -6,11 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
-TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks conftest.py)
+TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py conftest.py)
 PYTEST := $(BIN)/python -m pytest
 space := $(subst ,, )
 
-.PHONY: help install lock gen contracts baseline fmt lint types arch unit integration test bench demo dev check clean
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -29,6 +29,9 @@ lock: ## resolve requirements.lock anew from the pyproject files
 
 gen: install ## generate the gRPC code from protos/
 	@bash scripts/gen.sh
+
+docs: install ## write docs/reference from the code
+	@$(BIN)/python -m scripts.reference_pages
 
 contracts: install ## lint the protos, look for breaking changes, check that generated code is fresh
 	@cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.json
@@ -58,7 +61,7 @@ integration: install ## tests against real PostgreSQL and NATS, whole stacks, an
 
 check: lint types arch contracts ## everything that needs no test run
 
-test: check ## all checks, then all tests: what CI runs
+test: check docs ## all checks, the reference written anew, then all tests: what CI runs
 	@$(PYTEST) -q
 
 bench: install ## throughput and latency, as ratios within one run

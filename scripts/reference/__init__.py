@@ -1,0 +1,1 @@
+"""Pages of docs/reference, each made from the code that it describes."""
