@@ -58,7 +58,9 @@ async def run(document: str, tool: Any, **options: Any) -> PipelineEnd:
         return None
 
     pipeline = Pipeline(tool, sleep=no_sleep, chance=lambda: 0.0, **options)
-    return await pipeline(command, playbook.steps["s"], {"ctx": {}}, workbook=playbook.workbook)
+    end = await pipeline(command, playbook.steps["s"], {"ctx": {}}, workbook=playbook.workbook)
+    assert isinstance(end, PipelineEnd)
+    return end
 
 
 def paginated(paginate: str, rules: str = "[]") -> str:

@@ -60,6 +60,7 @@ async def run(yaml: str, answer: Answer, **names: Any) -> tuple[PipelineEnd, Scr
     tool = Scripted(answer)
     visible: Mapping[str, object] = {"ctx": names, **names}
     end = await Pipeline(tool, sleep=sleep, chance=lambda: 0.0, max_task_runs=50)(command, step_of(yaml), visible)
+    assert isinstance(end, PipelineEnd)
     return end, tool, slept
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import LeaseLost, NoetlError, Unavailable
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadRef, refer_to
 from noetl_core.ports.commands import (
     Abandonment,
     ClaimOutcome,
@@ -23,7 +23,7 @@ from noetl_core.ports.commands import (
 )
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
-from noetl_worker.application.run_command import CommandEnd
+from noetl_worker.application.run_command import CommandEnd, CommandPark
 from noetl_worker.application.slots import Slots
 from noetl_worker.telemetry import WorkerMetrics
 
@@ -57,6 +57,9 @@ class Planner:
         self.unanswered: set[str] = set()
         self.trouble: list[NoetlError] = []
         self.wanted_next: list[bool] = []
+        self.parked: list[tuple[str, str, float]] = []
+        self.park_gate = asyncio.Event()
+        self.park_gate.set()
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
         return tuple(
@@ -94,7 +97,13 @@ class Planner:
         )
 
     async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:
-        raise AssertionError("nothing waits here")
+        if self.trouble:
+            raise self.trouble.pop(0)
+        if key.command_id in self.lost:
+            raise LeaseLost(command_id=key.command_id, worker=worker.worker_id, holder="bob")
+        self.parked.append((key.command_id, call.child_execution_id, timeout_seconds))
+        await self.park_gate.wait()
+        return 1
 
     async def abandon(self, key: CommandKey, **options: Any) -> Abandonment:
         raise AssertionError("workers do not abandon")
@@ -359,3 +368,64 @@ async def test_an_unanswered_heartbeat_neither_renews_nor_stops_a_call() -> None
     await slots.heartbeat()
 
     await asyncio.wait_for(stuck.stopped.wait(), 60)
+
+
+PARK = CommandPark(
+    call=ParkedCall(
+        call_id="k",
+        child_execution_id="7",
+        pipeline=refer_to(b"{}", tenant_id="t", organization_id="o", media_type="application/json"),
+    ),
+    timeout_seconds=30.0,
+)
+
+
+async def test_a_command_that_waits_is_parked_and_leaves_its_slot() -> None:
+    planner = Planner(command("a"))
+    planner.trouble = [Unavailable("away")]
+
+    async def waits(command: GrantedCommand) -> CommandPark:
+        return PARK
+
+    slots, metrics = slots_of(planner, waits, size=1, sleep=_at_once)
+    await slots.claim([command("a").key])
+    await until(lambda: slots.free == 1)
+
+    assert planner.parked == [("a", "7", 30.0)]
+    assert planner.completed == []
+    assert metrics.value("noetl_worker_commands_parked_total") == 1
+
+
+async def test_a_parking_that_no_longer_counts_is_let_go() -> None:
+    planner = Planner(command("a"))
+    planner.lost = {"a"}
+
+    async def waits(command: GrantedCommand) -> CommandPark:
+        return PARK
+
+    slots, metrics = slots_of(planner, waits)
+    await slots.claim([command("a").key])
+    await until(lambda: slots.free == 2)
+
+    assert planner.parked == []
+    assert metrics.value("noetl_worker_results_discarded_total") == 1
+
+
+async def test_a_hint_for_a_command_that_is_just_being_parked_is_kept_for_later() -> None:
+    planner = Planner(command("a"))
+    planner.park_gate.clear()
+
+    async def waits(command: GrantedCommand) -> CommandPark:
+        return PARK
+
+    slots, _ = slots_of(planner, waits)
+    await slots.claim([command("a").key])
+    await until(lambda: planner.parked)
+
+    assert await slots.claim([command("a").key]) == {command("a").key}
+    planner.park_gate.set()
+    await until(lambda: slots.free == 2)
+
+
+async def _at_once(seconds: float) -> None:
+    await asyncio.sleep(0)
