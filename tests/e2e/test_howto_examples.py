@@ -23,6 +23,8 @@ TOKEN = "the-access-token-of-the-shop"
 
 EXPECTED: Mapping[str, Mapping[str, Any]] = {
     "branches": {"close": {"reviewed": True, "notified": True}},
+    "child": {"load": {"region": "nowhere", "orders": 7}},
+    "children": {"report": {"region": "north", "orders": 5, "status": "completed"}},
     "errors": {"report": {"failed": "no such order", "attempts": 3}, "clean_up": {"cleaned": True}},
     "http_api": {"total": {"count": 5, "amount": 15}},
     "keychain": {"name": {"owner": "Ada"}},
@@ -94,6 +96,7 @@ def outcomes(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Map
         (folder / name).write_text(json.dumps(data))
         put = stack.noetl("credential", "put", name, "--type", kind, "--data-file", str(folder / name))
         assert put.code == 0, put
+    assert stack.noetl("register", str(ROOT / "examples" / "howto" / "child.yaml")).code == 0
     with shop() as url:
         cases = [
             Case(

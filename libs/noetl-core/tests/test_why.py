@@ -175,6 +175,22 @@ def test_what_has_ended_waits_for_nothing_but_its_family() -> None:
     assert [one.kind for one in explain(cancelled, now=NOW)] == [ReasonKind.ENDED, ReasonKind.CASCADE]
 
 
+def test_the_next_deadline_is_told_last() -> None:
+    soon, later = NOW + timedelta(seconds=9), NOW + timedelta(hours=1)
+    waiting = state(
+        command(CommandStatus.STARTED, worker_id="w"),
+        steps={"load": Step(status=StepStatus.ACTIVE, activation=1, deadline=soon)},
+        deadline=later,
+    )
+
+    assert [reason.kind for reason in explain(waiting, now=NOW)] == [ReasonKind.RUNNING, ReasonKind.DEADLINE]
+    told = explain(waiting, now=NOW)[-1]
+    assert told.text == "step 'load' has a deadline: it ends at 2026-01-01T12:05:09.000000Z at the latest"
+    assert told.details == {"of": "step", "deadline": "2026-01-01T12:05:09.000000Z"}
+    late = explain(waiting, now=later)[-1]
+    assert late.text == "step 'load' has a deadline: its time is up, which ends it at any moment"
+
+
 def test_of_thousands_only_some_are_told_the_most_pressing_first() -> None:
     many = [command(CommandStatus.STARTED, worker_id="w", issued_at=NOON + timedelta(seconds=n)) for n in range(200)]
     found = explain(state(*many, command(CommandStatus.ISSUED)), now=NOW)

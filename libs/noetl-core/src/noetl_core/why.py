@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from noetl_core.canonical import JsonValue
 from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.deadlines.state import DeadlineOf, open_deadlines
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
 from noetl_core.fold import State
 from noetl_core.playbook.graph import Graph
@@ -29,8 +30,10 @@ class ReasonKind(StrEnum):
     RUNNING = "running"
     PARKED = "parked"
     JOIN = "join"
+    CHUNKS = "chunks"
     CASCADE = "cascade"
     PLANNER = "planner"
+    DEADLINE = "deadline"
     MORE = "more"
 
 
@@ -62,6 +65,7 @@ def explain(
         *_paused(execution),
         *(_command(command, now=now, workers=workers) for command in state.commands.values() if command.is_open),
         *_joins(state, graph),
+        *_chunks(execution),
     ]
     if not reasons:
         text = "nothing is under way: the planner has yet to decide what follows the last event"
@@ -74,6 +78,7 @@ def explain(
                 details={"last_event_type": state.last_event_type},
             )
         )
+    reasons += _deadlines(state, now)
     reasons.sort(key=lambda reason: (_ORDER[reason.kind], reason.since or now))
     return tuple(_cut(reasons))
 
@@ -196,6 +201,35 @@ def _joins(state: State, graph: Graph | None) -> Iterator[Reason]:
             step=name,
             details={"waits_for": [*waits_for], "arrived_from": causes},
         )
+
+
+def _chunks(execution: Execution) -> Iterator[Reason]:
+    for step, queue in execution.streams.items():
+        if queue.waiting:
+            count = len(queue.waiting)
+            yield Reason(
+                kind=ReasonKind.CHUNKS,
+                text=f"{count} chunks of step {step!r} wait for their turn: one is worked on at a time",
+                step=step,
+                details={"waiting": count},
+            )
+
+
+def _deadlines(state: State, now: datetime) -> Iterator[Reason]:
+    """The one that comes first: what has several waits for no other."""
+    first = min(open_deadlines(state.execution, state.commands), default=None)
+    if first is None:
+        return
+    whose = {DeadlineOf.EXECUTION: "the execution", DeadlineOf.COMMAND: f"the wait of step {first.step!r}"}
+    what = whose.get(first.what, f"step {first.step!r}")
+    until = format_time(first.at)
+    passed = "its time is up, which ends it at any moment" if first.at < now else f"it ends at {until} at the latest"
+    yield Reason(
+        kind=ReasonKind.DEADLINE,
+        text=f"{what} has a deadline: {passed}",
+        step=first.step,
+        details={"of": first.what.value, "deadline": until},
+    )
 
 
 def _waits_for(name: str, active: Sequence[str], graph: Graph | None) -> list[str]:
