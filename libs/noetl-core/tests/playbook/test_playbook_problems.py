@@ -422,7 +422,7 @@ def test_keys_that_nobody_knows_are_ignored_with_a_warning() -> None:
 workflow:
 - step: a
   loop: {in: [], spec: {moed: parallel}}
-  tool: {kind: http, url: u, parms: {a: 1}, output: {ttl: 1h, store: {kind: kv, ttl: 1h}}}
+  tool: {kind: http, url: u, parms: {a: 1}, output: {ttl: 1h, store: {kind: disk, ttl: 1h}}}
   spec: {policy: {admit: {rules: [], mode: x}}}
 """
     )

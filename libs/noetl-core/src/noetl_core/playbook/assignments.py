@@ -6,11 +6,13 @@ from noetl_core.canonical import JsonValue
 from noetl_core.playbook.context_names import warn_if_shadowing
 from noetl_core.playbook.fields import Fields
 from noetl_core.playbook.findings import Findings
+from noetl_core.playbook.outputs import parse_path
 from noetl_core.playbook.source import Path
 from noetl_core.playbook.task_model import Assignment, Output, OutputScope, Selected, SetScope
 from noetl_core.playbook.task_vocabulary import OLDER_STORES, SELECTED
 
 _SCOPES = frozenset(SetScope)
+_UNSPECIFIC_STORES = frozenset({"auto", "disk", *OLDER_STORES})
 
 
 def read_set(fields: Fields, *, bare: SetScope = SetScope.CTX) -> tuple[Assignment, ...]:
@@ -37,6 +39,9 @@ def read_output(fields: Fields) -> Output | None:
         return Output(select=select) if select else None
     store = output.below("store")
     kind = None if store is None else store.text("kind")
+    if store is not None and kind is not None and kind not in _UNSPECIFIC_STORES:
+        message = f"results are kept in the one store of the installation; {kind!r} is only shown as `_store`"
+        store.findings.warn("store_kind", message, (*store.path, "kind"))
     scope = output.text("scope")
     return Output(
         select=(*_select(output, "select"), *_select(output, "output_select"), *select),
@@ -68,11 +73,20 @@ def _assignment(scope: SetScope, name: str, value: JsonValue, path: Path, findin
 def _select(fields: Fields, key: str) -> tuple[Selected, ...]:
     found: list[Selected] = []
     for path, value in fields.items(key):
-        if isinstance(value, str):
-            found.append(Selected(path=value))
+        selected = _selected(value, path, fields.findings)
+        if selected is None:
             continue
-        selected = Fields.read(value, path, fields.findings, SELECTED)
-        where = None if selected is None else selected.text("path")
-        if selected is not None and where is not None:
-            found.append(Selected(path=where, name=selected.text("as")))
+        if parse_path(selected.path) is None:
+            place = path if isinstance(value, str) else (*path, "path")
+            fields.findings.error("invalid_field", f"{selected.path!r} is not a path: write `rows[0].id`", place)
+            continue
+        found.append(selected)
     return tuple(found)
+
+
+def _selected(value: JsonValue, path: Path, findings: Findings) -> Selected | None:
+    if isinstance(value, str):
+        return Selected(path=value)
+    fields = Fields.read(value, path, findings, SELECTED)
+    where = None if fields is None else fields.text("path")
+    return None if fields is None or where is None else Selected(path=where, name=fields.text("as"))

@@ -80,8 +80,16 @@ def _read_list(values: list[JsonValue], path: Path, findings: Findings) -> Pipel
         if written is not None:
             warn_if_shadowing("task", written, here, findings)
         if read is not None:
+            _warn_about_keeping(read, findings)
             found.append((label, read))
     return replace(_pipeline(found, findings, labels=labels), is_list=True)
+
+
+def _warn_about_keeping(read: ReadTool, findings: Findings) -> None:
+    output = read.tool.output
+    if output is not None and (output.store or output.scope or output.inline_max_bytes is not None):
+        message = "in a pipeline only `select` says something: the step's result is kept as the step's `output` says"
+        findings.warn("unknown_key", message, (*read.path, "output"))
 
 
 def _unwrapped(value: JsonValue, path: Path, findings: Findings) -> tuple[str | None, JsonValue, Path]:

@@ -9,7 +9,7 @@ from jinja2 import Undefined
 
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.metering import spend
-from noetl_core.playbook.views import View, whole_of
+from noetl_core.playbook.views import View, passed_of
 
 _FALSE_WORDS = frozenset({"", "false", "0", "no", "none", "null", "off", "[]", "{}"})
 
@@ -27,7 +27,7 @@ def plain(value: object) -> JsonValue:
     if isinstance(value, Undefined):
         return None
     if isinstance(value, View):
-        return plain(whole_of(value))
+        return plain(passed_of(value))
     if isinstance(value, Mapping):
         return {_key(key): plain(child) for key, child in value.items()}
     if isinstance(value, list | tuple):

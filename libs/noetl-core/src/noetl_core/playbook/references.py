@@ -26,6 +26,25 @@ def condition_paths(condition: str | bool) -> frozenset[Reference]:
 
 
 @lru_cache(maxsize=2048)
+def handed_on(text: str) -> Reference | None:
+    """The constant chain that a text is nothing but: `{{ a.b }}` hands on what is there, and looks no further."""
+    try:
+        tree = parse_template(text)
+    except TemplateSyntaxError:
+        return None
+    node: nodes.Node = tree
+    while isinstance(node, nodes.Template | nodes.Output):
+        inside = node.body if isinstance(node, nodes.Template) else node.nodes
+        if len(inside) != 1:
+            return None
+        node = inside[0]
+    chain, keys = _chain(node), 0
+    while isinstance(node, nodes.Getattr | nodes.Getitem):
+        node, keys = node.node, keys + 1
+    return chain if chain is not None and len(chain) == keys + 1 else None
+
+
+@lru_cache(maxsize=2048)
 def condition_has_text(condition: str, text: str) -> bool:
     """Whether a text stands as a literal in a condition."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import TypeGuard
 
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.control import references_after, references_before
@@ -24,7 +25,7 @@ def control_paths(playbook: Playbook, step: str) -> frozenset[ResultPath]:
     return _paths_by_step(playbook)[step]
 
 
-def select_scalars(result: JsonValue, paths: Iterable[ResultPath]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
+def select_scalars(result: object, paths: Iterable[ResultPath]) -> tuple[dict[str, JsonValue], tuple[str, ...]]:
     """The scalars at these paths by pointer, and pointers of what is there but too large to be carried.
 
     A path is also sought below the result's `data`, as templates do; both places are told apart by their pointers.
@@ -42,8 +43,8 @@ def select_scalars(result: JsonValue, paths: Iterable[ResultPath]) -> tuple[dict
             selected[pointer(path)] = value
         else:
             unselected.add(pointer(path))
-    if wanted and isinstance(result, dict):
-        unselected |= {pointer((hop,)) for hop in _HOPS if hop in result and pointer((hop,)) not in selected}
+    if wanted:
+        unselected |= {pointer((hop,)) for hop in _HOPS if _is_there(result, hop) and pointer((hop,)) not in selected}
     return selected, tuple(sorted(unselected))
 
 
@@ -178,13 +179,21 @@ def _searched(paths: Collection[ResultPath]) -> frozenset[ResultPath]:
     return frozenset(prefixes | {(hop,) for hop in _HOPS})
 
 
-def _at(value: JsonValue, path: ResultPath) -> JsonValue:
+def _is_there(result: object, key: str) -> bool:
+    try:
+        look_into(result, key)
+    except KeyError:
+        return False
+    return True
+
+
+def _at(value: object, path: ResultPath) -> object:
     for key in path:
-        value = look_into(value, key)  # type: ignore[assignment]  # below JSON there is JSON
+        value = look_into(value, key)
     return value
 
 
-def _is_small(value: JsonValue) -> bool:
+def _is_small(value: object) -> TypeGuard[bool | int | float | str | None]:
     if isinstance(value, str):
         return len(value) <= MAX_SELECTED_CHARACTERS
-    return not isinstance(value, list | dict)
+    return not isinstance(value, list | dict | View)

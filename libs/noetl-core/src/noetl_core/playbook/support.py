@@ -94,6 +94,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.CREDENTIALS,
         Feature.EXECUTOR_TIMEOUT,
         Feature.KEYCHAIN,
+        Feature.OUTPUT,
         Feature.PAGINATE,
         Feature.PIPELINES,
         Feature.RATE_LIMIT,

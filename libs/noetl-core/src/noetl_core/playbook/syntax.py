@@ -14,7 +14,7 @@ from jinja2.visitor import NodeTransformer
 from noetl_core.playbook.filters import join_text
 from noetl_core.playbook.metering import built, spend
 from noetl_core.playbook.sandbox import Sandbox
-from noetl_core.playbook.views import whole_of
+from noetl_core.playbook.views import passed_of, whole_of
 
 MAX_TEMPLATE_CHARACTERS = 262_144
 VALUE_NAME = "_noetl_value"
@@ -28,7 +28,7 @@ _SHARING = (nodes.Assign, nodes.AssignBlock, nodes.With, nodes.Macro, nodes.Call
 """Only where a value gets a name can it be put together with itself again and again."""
 
 # No template can spell these names, since they have spaces.
-_WHOLE, _EACH, _JOINED, _BUILT = "the whole of", "each of", "joined text of", "newly built"
+_WHOLE, _PASSED, _EACH, _JOINED, _BUILT = "the whole of", "handed on", "each of", "joined text of", "newly built"
 
 
 def has_template(text: str) -> bool:
@@ -57,8 +57,11 @@ def executable(tree: nodes.Template) -> tuple[nodes.Template, bool]:
     expression = _sole_expression(tree)
     if expression is not None:
         name = nodes.Name(VALUE_NAME, "store", lineno=1)
-        tree = nodes.Template([nodes.Assign(name, expression, lineno=expression.lineno)], lineno=1)
+        assigned = nodes.Assign(name, expression, lineno=expression.lineno)
+        tree = nodes.Template([assigned], lineno=1)
     _Rewriter(charges_literals=gives_names).visit(tree)
+    if expression is not None and isinstance(assigned.node, nodes.Filter) and assigned.node.name == _WHOLE:
+        assigned.node.name = _PASSED  # nothing but a value is asked for, so it is handed on
     tree.set_environment(SANDBOX)
     return tree, expression is not None
 
@@ -204,6 +207,11 @@ def _whole(context: Context, value: object) -> object:
 
 
 @pass_context
+def _passed(context: Context, value: object) -> object:
+    return passed_of(value)
+
+
+@pass_context
 def _each(context: Context, items: Iterable[object], turn_cost: int) -> Iterable[object]:
     if isinstance(items, Sized):
         spend(len(items) * turn_cost)
@@ -229,4 +237,4 @@ def _built(context: Context, value: object) -> object:
 
 
 SANDBOX = Sandbox()
-SANDBOX.filters |= {_WHOLE: _whole, _EACH: _each, _JOINED: _joined, _BUILT: _built}
+SANDBOX.filters |= {_WHOLE: _whole, _PASSED: _passed, _EACH: _each, _JOINED: _joined, _BUILT: _built}

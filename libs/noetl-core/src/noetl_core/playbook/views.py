@@ -23,6 +23,10 @@ class View(ABC):
     def whole(self) -> object:
         """The value itself."""
 
+    def passed(self) -> object:
+        """What is handed on where nothing but the value is asked for, as `{{ step }}` does."""
+        return self.whole()
+
 
 def look_into(value: object, key: Key) -> object:
     """The value below a key of a map, list or view, or `KeyError`."""
@@ -42,6 +46,13 @@ def whole_of(value: object) -> object:
     """The value behind a view, and any other value as it is."""
     while isinstance(value, View):
         value = value.whole()
+    return value
+
+
+def passed_of(value: object) -> object:
+    """What is handed on of a view: the value, or what stands for one that is too large."""
+    while isinstance(value, View):
+        value = value.passed()
     return value
 
 
@@ -75,6 +86,9 @@ class StepView(View):
     def whole(self) -> object:
         return whole_of(self._result)
 
+    def passed(self) -> object:
+        return passed_of(self._result)
+
 
 class DataView(View):
     """A result as `output.data` and `result` show it to arcs: what is below its `data`, then the rest."""
@@ -93,6 +107,12 @@ class DataView(View):
             return whole_of(look_into(self._result, "data"))
         except KeyError:
             return whole_of(self._result)
+
+    def passed(self) -> object:
+        try:
+            return passed_of(look_into(self._result, "data"))
+        except KeyError:
+            return passed_of(self._result)
 
 
 class CallView(View):
@@ -162,6 +182,9 @@ class OutputView(View):
 
     def whole(self) -> object:
         return {**self._envelope, "data": self._data.whole()}
+
+    def passed(self) -> object:
+        return {**self._envelope, "data": self._data.passed()}
 
 
 ENVELOPE_KEYS = frozenset({"status", "error", "http", "pg", "py", "meta", "ref"})

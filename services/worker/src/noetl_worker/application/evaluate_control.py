@@ -17,8 +17,10 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.control import references_after, references_before
+from noetl_core.playbook.large_results import LargeResult, LargeView
 from noetl_core.playbook.model import Playbook
 from noetl_core.playbook.model import Step as PlaybookStep
+from noetl_core.playbook.outputs import kept_output, seen
 from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.payloads import PayloadStore
@@ -26,6 +28,7 @@ from noetl_core.ports.payloads import PayloadStore
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE
+from noetl_worker.application.result_refs import result_ref, view_ref
 
 MAX_VALUE_BYTES = 1024
 """A value above this is told by reference."""
@@ -57,7 +60,7 @@ class EvaluateControl:
     async def _evaluate(self, command: GrantedCommand, evaluation: Evaluation, playbook: Playbook) -> Recording:
         workload = {} if command.workload is None else await self._load(command.workload)
         plan = Plan(playbook=playbook, workload=workload if isinstance(workload, dict) else {})
-        data = _Data()
+        data = _Data(playbook)
         while True:
             execution = data.execution(command, evaluation)
             try:
@@ -94,13 +97,14 @@ class EvaluateControl:
 class _Data:
     """What has been loaded so far, by locator, and what an expression wanted to read besides."""
 
+    playbook: Playbook
     loaded: dict[str, JsonValue] = field(default_factory=dict)
     wanted: set[PayloadRef] = field(default_factory=set)
 
     def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
         """The execution as the planner sees it, with data in the place of references."""
         steps = {
-            name: Step(status=StepStatus.DONE, result={**result, LOADED: self._result(result)})
+            name: Step(status=StepStatus.DONE, result={**result, LOADED: self._result(name, result)})
             for name, result in command.results.items()
         }
         before = steps.get(evaluation.step)
@@ -118,13 +122,22 @@ class _Data:
             steps=steps,
         )
 
-    def _result(self, result: Mapping[str, Any]) -> object:
+    def _result(self, name: str, result: Mapping[str, Any]) -> object:
         reference = result.get("reference")
         if reference:
-            fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
-            return self._value(PayloadRef(**fields))
+            return seen(self._stored(reference), kept_output(self.playbook, name))
         error = (result.get("context") or {}).get("error")
         return {"status": "error", "error": error} if error else None
+
+    def _stored(self, reference: Mapping[str, Any]) -> object:
+        """A large result is read through its view; the data follow when that is not enough."""
+        beside = view_ref(reference)
+        data = self._value(result_ref(reference))
+        if beside is None:
+            return data
+        if beside.uri not in self.loaded:
+            return _Unloaded(beside, self.wanted)
+        return LargeResult(LargeView.from_json(self.loaded[beside.uri]), data)
 
     def _value(self, ref: PayloadRef) -> object:
         return self.loaded[ref.uri] if ref.uri in self.loaded else _Unloaded(ref, self.wanted)

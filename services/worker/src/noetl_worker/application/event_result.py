@@ -8,6 +8,7 @@ from typing import Literal
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput
+from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept
 from noetl_core.playbook.selection import ResultPath, parse_pointer, select_scalars
 
 from noetl_worker.application.credential_names import is_credential_name
@@ -48,8 +49,18 @@ class EventResult:
         }
 
 
-def describe(outcome: Outcome, *, size_bytes: int, control_paths: Collection[ResultPath]) -> JsonObject:
-    """The context of a result: facts about the call, the scalars at these paths, the error in short."""
+def describe(
+    outcome: Outcome,
+    *,
+    size_bytes: int,
+    control_paths: Collection[ResultPath],
+    seen: object = None,
+    kept: Kept = PLAINLY_KEPT,
+) -> JsonObject:
+    """The context of a result: facts about the call, the scalars at these paths, the error in short.
+
+    `seen` is the result as templates see it, if that is another than the plain one.
+    """
     context: JsonObject = {
         "size_bytes": size_bytes,
         "attempts": outcome.meta.attempt,
@@ -57,8 +68,8 @@ def describe(outcome: Outcome, *, size_bytes: int, control_paths: Collection[Res
     }
     if outcome.error is not None:
         context["error"] = _in_short(outcome.error)
-    selected, unselected = select_scalars(outcome.result(), control_paths)
-    withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value))}
+    selected, unselected = select_scalars(outcome.result() if seen is None else seen, control_paths)
+    withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value, kept))}
     by_size = sorted((len(encode([value])), place) for place, value in selected.items() if place not in withheld)
     while True:
         chosen = {place: selected[place] for _, place in by_size}
@@ -79,9 +90,13 @@ def _with_selection(context: JsonObject, chosen: JsonObject, withheld: Collectio
     return described
 
 
-def _is_secret(place: str, value: JsonValue) -> bool:
-    """Only text can be a secret: that there is a token, or how many, may be known."""
-    return isinstance(value, str) and any(map(is_credential_name, parse_pointer(place)))
+def _is_secret(place: str, value: JsonValue, kept: Kept) -> bool:
+    """Only text can be a secret, whatever name it is given: that there is a token, or how many, may be known."""
+    if not isinstance(value, str):
+        return False
+    path = parse_pointer(place)
+    named = kept.names.get(path[0]) if path else None
+    return any(map(is_credential_name, (*path, *(named.path if named else ()))))
 
 
 def _in_short(error: OutcomeError) -> JsonObject:

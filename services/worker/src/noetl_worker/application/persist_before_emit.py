@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from noetl_core.canonical import JsonObject, encode
+from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
 from noetl_core.ids import ExecutionId
-from noetl_core.locator import result_locator
+from noetl_core.locator import payload_locator, result_locator
 from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.large_results import LargeResult, LargeView, compact_view
+from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept, seen
 from noetl_core.playbook.selection import ResultPath
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 
@@ -54,16 +56,19 @@ class PersistBeforeEmit:
         *,
         control_paths: Collection[ResultPath] = (),
         parent_ref_id: str | None = None,
+        kept: Kept = PLAINLY_KEPT,
     ) -> EventResult:
         """The event's result; its status may be an error although the outcome was none.
 
         That is so when the result cannot be written as JSON, or cannot be stored.
         """
         # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
-        outcome, body, context = await asyncio.to_thread(_prepare, outcome, control_paths)
+        prepared = await asyncio.to_thread(_prepare, place, outcome, control_paths, kept)
+        outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
-            reference = _reference(place, await self.put(place, body))
+            view = None if prepared.view is None else await self.put(place, prepared.view)
+            reference = _reference(place, await self.put(place, prepared.body), kept=kept, view=view)
         except NoetlError as exc:
             lost = Outcome.failed(
                 kind=ErrorKind.STORAGE_ACCESS,
@@ -72,7 +77,8 @@ class PersistBeforeEmit:
                 retryable=True,
                 meta=outcome.meta,
             )
-            outcome, _, context = _prepare(lost, ())
+            prepared = _prepare(place, lost, (), kept)
+            outcome, context = prepared.outcome, prepared.context
         return EventResult(
             status=outcome.status,
             reference=reference,
@@ -98,18 +104,46 @@ class PersistBeforeEmit:
                 await self._sleep(delay)
 
 
-def _prepare(outcome: Outcome, control_paths: Collection[ResultPath]) -> tuple[Outcome, bytes, JsonObject]:
-    """The outcome as it can be told, its bytes, and what the event says about it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """An outcome as it can be told, its bytes, what the event says about it, and what stands for a large result."""
+
+    outcome: Outcome
+    body: bytes
+    context: JsonObject
+    view: bytes | None = None
+
+
+def _prepare(place: ResultPlace, outcome: Outcome, control_paths: Collection[ResultPath], kept: Kept) -> _Prepared:
     try:
         told = _without_credentials(outcome)
-        body = encode(told.result())
-        return told, body, describe(told, size_bytes=len(body), control_paths=control_paths)
+        result = told.result()
+        body = encode(result)
+        large = _large_view(place, result, body, kept)
+        shown = seen(result if large is None else LargeResult(large, result), kept)
+        paths = {*control_paths, *kept.paths}
+        context = describe(told, size_bytes=len(body), control_paths=paths, seen=shown, kept=kept)
+        view = None if large is None else encode(large.to_json())
+        return _Prepared(outcome=told, body=body, context=context, view=view)
     except (NotCanonical, ContextTooLarge) as refusal:
         code = "RESULT_NOT_JSON" if isinstance(refusal, NotCanonical) else refusal.code
         message = f"the result cannot be told: {refusal.message}"
         refused = Outcome.failed(kind=ErrorKind.SCHEMA, code=code, message=message, meta=outcome.meta)
         body = encode(refused.result())
-        return refused, body, describe(refused, size_bytes=len(body), control_paths=())
+        context = describe(refused, size_bytes=len(body), control_paths=())
+        return _Prepared(outcome=refused, body=body, context=context)
+
+
+def _large_view(place: ResultPlace, result: JsonValue, body: bytes, kept: Kept) -> LargeView | None:
+    """§9.2: above the limit templates see a compact view, which is stored beside the result."""
+    if len(body) <= kept.inline_max_bytes:
+        return None
+    sha256 = sha256_hex(body)
+    ref = _ref_id(place, sha256) or str(
+        payload_locator(tenant_id=place.tenant_id, organization_id=place.organization_id, sha256=sha256)
+    )
+    view = compact_view(result, ref=ref, sha256=sha256, size_bytes=len(body), kept=kept)
+    return LargeView.of(result, view, kept)
 
 
 def _without_credentials(outcome: Outcome) -> Outcome:
@@ -118,16 +152,26 @@ def _without_credentials(outcome: Outcome) -> Outcome:
     return replace(outcome, error=replace(outcome.error, message=without_credentials(outcome.error.message)))
 
 
-def _reference(place: ResultPlace, ref: PayloadRef) -> JsonObject:
+def _ref_id(place: ResultPlace, sha256: str) -> str | None:
     try:
-        ref_id = str(result_locator(execution_id=place.execution_id, step=place.step, result_id=ref.sha256[:16]))
+        return str(result_locator(execution_id=place.execution_id, step=place.step, result_id=sha256[:16]))
     except LocatorInvalid:  # a step may be called `..`, a segment may not
-        ref_id = ref.uri
-    return {
-        "ref_id": ref_id,
+        return None
+
+
+def _reference(place: ResultPlace, ref: PayloadRef, *, kept: Kept, view: PayloadRef | None) -> JsonObject:
+    reference: JsonObject = {
+        "ref_id": _ref_id(place, ref.sha256) or ref.uri,
         "type": "object_store",
         "uri": ref.uri,
         "sha256": ref.sha256,
         "media_type": ref.media_type,
         "bytes": ref.bytes,
     }
+    if view is not None:
+        reference["view"] = {"sha256": view.sha256, "bytes": view.bytes}
+    if kept.store is not None:
+        reference["store"] = kept.store
+    if kept.scope is not None:
+        reference["scope"] = kept.scope.value
+    return reference

@@ -10,6 +10,7 @@ from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook
+from noetl_core.playbook.outputs import kept_output
 from noetl_core.playbook.selection import control_paths
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
@@ -89,6 +90,7 @@ class RunCommand:
             end.outcome,
             control_paths=control_paths(playbook, command.step),
             parent_ref_id=_parent_ref_id(command),
+            kept=kept_output(playbook, command.step),
         )
         result = stored.to_json()
         if end.broke and result["status"] == "ok":
@@ -110,7 +112,7 @@ class RunCommand:
         step = playbook.steps[command.step]
         try:
             stand = await self._payloads.get(command.parked.pipeline) if command.parked else None
-            names = await self._names(command, step, playbook.workbook, playbook.keychain)
+            names = await self._names(command, playbook)
         except NotFound as exc:
             outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
             return PipelineEnd(outcome=outcome)

@@ -7,31 +7,34 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, decode
-from noetl_core.payloads import PayloadRef
-from noetl_core.playbook.model import Condition, KeychainEntry, Step, ToolKind, WorkbookTask
-from noetl_core.playbook.references import referenced_paths
-from noetl_core.playbook.views import DataView, StepView
+from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
+from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, ToolKind, WorkbookTask
+from noetl_core.playbook.outputs import Kept, kept_output, seen
+from noetl_core.playbook.references import Reference, handed_on, referenced_paths
+from noetl_core.playbook.views import DataView, NotInView, StepView, look_into, passed_of
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.payloads import PayloadStore
 
+from noetl_worker.application.result_refs import result_ref, view_ref
+
 
 class StepNames:
-    """Loads what is referred to, and nothing else: other results stay where they are."""
+    """Loads what is referred to, and nothing else: other results, and large ones of which little is read, stay."""
 
     def __init__(self, payloads: PayloadStore) -> None:
         self._payloads = payloads
 
-    async def __call__(
-        self,
-        command: GrantedCommand,
-        step: Step,
-        workbook: Mapping[str, WorkbookTask],
-        keychain: Mapping[str, KeychainEntry] | None = None,
-    ) -> dict[str, object]:
+    async def __call__(self, command: GrantedCommand, playbook: Playbook) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
-        wanted = _wanted_steps(command, step, workbook, keychain or {})
+        wanted = _wanted_steps(command, playbook)
         variables, values = await asyncio.gather(
-            self._variables(command), asyncio.gather(*(self._result(command.results[name]) for name in wanted))
+            self._variables(command),
+            asyncio.gather(
+                *(
+                    self._result(command.results[name], reads, kept_output(playbook, name))
+                    for name, reads in wanted.items()
+                )
+            ),
         )
         results = dict(zip(wanted, values, strict=True))
         views = {name: StepView(value) for name, value in results.items()}
@@ -64,45 +67,75 @@ class StepNames:
             **{name: decode(value) for name, value in zip(stored, values, strict=True)},
         }
 
-    async def _result(self, result: Mapping[str, Any]) -> JsonValue:
+    async def _result(self, result: Mapping[str, Any], reads: Reads, kept: Kept) -> object:
         reference = result.get("reference")
         if not reference:  # Nobody could store it: a failure that the planner found has only its error.
             error = (result.get("context") or {}).get("error")
             return {"status": "error", "error": error} if error else None
-        ref = PayloadRef(
-            uri=reference["uri"],
-            sha256=reference["sha256"],
-            media_type=reference["media_type"],
-            bytes=reference["bytes"],
-        )
-        return decode(await self._payloads.get(ref))
+        beside = view_ref(reference)
+        if beside is None:
+            return seen(decode(await self._payloads.get(result_ref(reference))), kept)
+        large = LargeView.from_json(decode(await self._payloads.get(beside)))
+        without_data = seen(LargeResult(large, NotLoaded()), kept)
+        if all(_can_be_read(read, without_data) for read in reads):
+            return without_data
+        return seen(LargeResult(large, decode(await self._payloads.get(result_ref(reference)))), kept)
 
 
-def _wanted_steps(
-    command: GrantedCommand,
-    step: Step,
-    workbook: Mapping[str, WorkbookTask],
-    keychain: Mapping[str, KeychainEntry],
-) -> list[str]:
-    """Steps that the templates name; all of them where the names cannot be told in advance."""
-    names = {
-        name
-        for text in _texts([*(entry.config for entry in keychain.values())])
-        for path in referenced_paths(text)
-        for name in path[:2]
-    }
-    for text in _texts([*_templates(step, workbook)]):
+Reads = set[tuple[str, Reference, bool]]
+"""How templates read a result: by the step's name or as `result`, the keys below, and whether it is handed on."""
+
+
+def _can_be_read(read: tuple[str, Reference, bool], result: object) -> bool:
+    """Whether a template finds what it reads without the data."""
+    root, path, is_handed_on = read
+    value: object = DataView(result) if root == "result" else StepView(result)
+    try:
+        for key in path:
+            value = look_into(value, key)
+        if path or is_handed_on:
+            passed_of(value)
+            return True
+    except KeyError:
+        return True
+    except NotInView:
+        return False
+    return False
+
+
+def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, Reads]:
+    """Steps that the templates name, with what they read of each; all steps where names cannot be told in advance."""
+    reads: dict[str, Reads] = {name: set() for name in command.results}
+    named: set[str] = set()
+    step = playbook.steps[command.step]
+    for text in _texts([*_templates(step, playbook.workbook), *_keychain_templates(playbook.keychain)]):
         if "context" in text or "main" in text:  # user code may ask for anything by name
-            return list(command.results)
+            named.update(reads)
+        whole = handed_on(text)
         for path in referenced_paths(text):
-            if path[0] == "steps":
-                if len(path) == 1:
-                    return list(command.results)
-                names.add(path[1])
-            elif path[0] == "result":
-                names.add(command.cause_step)
-            names.add(path[0])
-    return [name for name in command.results if name in names]
+            is_handed_on = path == whole
+            if path == ("steps",):
+                named.update(reads)
+                for of_step in reads.values():
+                    of_step.add(("steps", (), is_handed_on))
+            for name, read in _read_of(path, command.cause_step, is_handed_on):
+                if name in reads:
+                    named.add(name)
+                    reads[name].add(read)
+    return {name: reads[name] for name in command.results if name in named}
+
+
+def _read_of(path: Reference, cause_step: str, is_handed_on: bool) -> Iterator[tuple[str, tuple[str, Reference, bool]]]:
+    if path[0] == "steps" and len(path) > 1:
+        yield path[1], ("steps", path[2:], is_handed_on)
+    elif path[0] == "result":
+        yield cause_step, ("result", path[1:], is_handed_on)
+    yield path[0], ("steps", path[1:], is_handed_on)
+
+
+def _keychain_templates(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
+    for entry in keychain.values():
+        yield entry.config
 
 
 def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:
