@@ -9,7 +9,7 @@ from importlib.metadata import version
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.payload.open_store import open_payload_store
+from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import (
     IDEMPOTENT_METHODS,
@@ -56,7 +56,17 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     grpc = await group.serve_grpc(
         settings.grpc_listen, register=lambda server: None, service_names=(), tokens=Tokens(settings.tokens_file)
     )
-    payloads = await group.enter(open_payload_store(settings.payload_url, variables))
+    metrics = WorkerMetrics(group.metrics)
+    payloads = await group.enter(
+        open_tiered_store(
+            settings.payload_url,
+            variables,
+            memory_bytes=settings.payload_memory_bytes,
+            cache_directory=settings.payload_cache_dir,
+            cache_bytes=settings.payload_cache_bytes,
+            reports=metrics.payloads,
+        )
+    )
     channel = await group.enter(
         open_channel(
             settings.api_address,
@@ -82,7 +92,6 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             variables=variables,
         )
     )
-    metrics = WorkerMetrics(group.metrics)
     keychain = await group.enter(
         open_keychain(
             credentials=ResolvedCredentials(channel),

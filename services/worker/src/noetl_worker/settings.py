@@ -20,6 +20,9 @@ class Settings:
     token: str = field(repr=False)
     tokens_file: Path
     payload_url: str
+    payload_memory_bytes: int
+    payload_cache_dir: Path | None
+    payload_cache_bytes: int
     grpc_listen: Address
     ops_listen: Address
     shard_count: int
@@ -47,6 +50,9 @@ class Settings:
             token=env.secret("NOETL_TOKEN"),
             tokens_file=env.path("NOETL_TOKENS_FILE"),
             payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
+            payload_memory_bytes=env.integer("NOETL_PAYLOAD_MEMORY_BYTES", default=64 * 1024 * 1024, minimum=0),
+            payload_cache_dir=env.optional_path("NOETL_PAYLOAD_CACHE_DIR"),
+            payload_cache_bytes=env.integer("NOETL_PAYLOAD_CACHE_BYTES", default=1024 * 1024 * 1024, minimum=0),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),

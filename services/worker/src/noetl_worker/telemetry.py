@@ -33,3 +33,22 @@ class WorkerMetrics:
         self.keychain = metrics.counter(
             "noetl_worker_keychain_total", "Entries of the keychain that calls have asked for.", ("kind", "outcome")
         )
+        self.payloads = PayloadTierMetrics(metrics)
+
+
+class PayloadTierMetrics:
+    """What the places are good for in which payloads are looked for."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self._reads = metrics.counter(
+            "noetl_worker_payload_reads_total", "Times that a tier was asked for a payload.", ("tier", "outcome")
+        )
+        self._bytes = metrics.gauge("noetl_worker_payload_tier_bytes", "Payloads that a tier holds.", ("tier",))
+
+    def read(self, tier: str, outcome: str) -> None:
+        """A tier was asked: hit, miss or corrupt."""
+        self._reads.labels(tier, outcome).inc()
+
+    def holds(self, tier: str, size: int) -> None:
+        """A tier has so many bytes now."""
+        self._bytes.labels(tier).set(size)

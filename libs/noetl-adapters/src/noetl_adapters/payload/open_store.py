@@ -1,7 +1,8 @@
 """Chooses the payload store by its address; nobody else needs to know which kinds there are."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,7 +11,10 @@ from noetl_core.ports.payloads import PayloadStore
 
 from noetl_adapters.payload import buckets
 from noetl_adapters.payload.directory import DirectoryPayloadStore
+from noetl_adapters.payload.disk_tier import DiskTier, owned_directory
+from noetl_adapters.payload.memory_tier import MemoryTier
 from noetl_adapters.payload.object_store import ObjectPayloadStore
+from noetl_adapters.payload.tiers import PayloadTier, TieredPayloadStore, TierReports
 
 PAYLOAD_SCHEMES = ("file", *buckets.SCHEMES)
 SPOOL_VARIABLE = "NOETL_PAYLOAD_SPOOL_DIR"
@@ -39,3 +43,25 @@ async def open_payload_store(url: str, environment: Mapping[str, str]) -> AsyncI
             await store.close()
     else:
         raise InvalidInput(f"a payload store is addressed by a URL of {', '.join(PAYLOAD_SCHEMES)}, not of {scheme!r}")
+
+
+@asynccontextmanager
+async def open_tiered_store(
+    url: str,
+    environment: Mapping[str, str],
+    *,
+    memory_bytes: int,
+    cache_directory: Path | None,
+    cache_bytes: int,
+    reports: TierReports,
+) -> AsyncIterator[PayloadStore]:
+    """The same store behind memory and, if there is a directory for it, disk; a budget of 0 leaves a tier out."""
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(open_payload_store(url, environment))
+        tiers: list[PayloadTier] = []
+        if memory_bytes:
+            tiers.append(MemoryTier(budget_bytes=memory_bytes, reports=reports))
+        if cache_directory is not None and cache_bytes:
+            directory = stack.enter_context(owned_directory(cache_directory))
+            tiers.append(await asyncio.to_thread(DiskTier, directory, budget_bytes=cache_bytes, reports=reports))
+        yield TieredPayloadStore(store, tiers, reports)
