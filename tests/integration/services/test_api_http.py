@@ -178,7 +178,8 @@ async def test_cancelling_is_harmless_to_repeat_and_refused_after_another_end(ap
     again = await ada.http.post(f"/api/executions/{one}/cancel")
     late = await ada.http.post(f"/api/executions/{other}/cancel")
 
-    assert first.json() == again.json() == {"execution_id": one, "status": "cancelled", "stream_version": 2}
+    cancelled = {"execution_id": one, "status": "cancelled", "stream_version": 2, "cancelled_descendants": 0}
+    assert first.json() == again.json() == cancelled
     assert is_problem(late, 409, "execution.already_terminal")
 
 

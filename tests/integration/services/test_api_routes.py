@@ -83,6 +83,24 @@ async def test_a_command_is_shown_by_the_event_that_issued_it(api: Any) -> None:
     ]
 
 
+async def test_what_clients_write_in_other_words_means_the_same(api: Any) -> None:
+    ada = await api.as_("ada")
+    parent = await started(ada)
+    entry = (await ada.http.get("/api/catalog/examples/hello")).json()
+    bodies: list[dict[str, Any]] = [
+        {"path": "examples/hello", "version": "latest", "catalog_id": None, "payload": None, "workload": None},
+        {"path": "examples/hello", "version": "1", "parent_execution_id": int(parent)},
+        {"catalog_id": int(entry["catalog_id"]), "path": None, "parent_execution_id": None},
+    ]
+
+    answers = [await ada.http.post("/api/execute", json=body) for body in bodies]
+    refused = await ada.http.post("/api/execute", json={"path": "examples/hello", "version": "newest"})
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200], [answer.text for answer in answers]
+    assert {answer.json()["status"] for answer in answers} == {"started"}
+    assert refused.status_code == 422
+
+
 async def test_workers_report_and_everybody_may_look(api: Any) -> None:
     rita = await api.as_("rita")
     workers, forbidden = WorkerClient(await api.channel("service")), WorkerClient(await api.channel("ada"))

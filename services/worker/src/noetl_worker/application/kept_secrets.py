@@ -70,7 +70,7 @@ class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     secret: Secret | None = None
     fetched_at: float = 0.0
-    failure: NoetlError | None = None
+    failure: str = ""
     failed_at: float = 0.0
 
 
@@ -93,7 +93,7 @@ class KeptSecrets:
             async with slot.lock:  # Those who come meanwhile find what the first one has fetched.
                 return await self._fresh(slot, fetch, renews=renews)
         finally:
-            if slot.secret is None and slot.failure is None and not slot.lock.locked():
+            if slot.secret is None and not slot.failure and not slot.lock.locked():
                 self._slots.pop(key, None)
             self._make_room()
 
@@ -111,17 +111,17 @@ class KeptSecrets:
         if kept is not None and remaining > (_renewal_seconds(kept) if renews else 0.0):
             return kept
         try:
-            if slot.failure is not None and now - slot.failed_at < _FAILURE_SECONDS:
-                raise slot.failure
+            if slot.failure and now - slot.failed_at < _FAILURE_SECONDS:
+                raise Unresolved(slot.failure)
+            slot.failure = ""
             secret = await fetch()
         except NoetlError as exc:
+            if not slot.failure:
+                slot.failure, slot.failed_at = exc.message, self._clock()
             if kept is not None and remaining > 0:
                 return kept  # It could not be renewed, and is still good.
             slot.secret = None
-            if exc is not slot.failure:
-                slot.failure, slot.failed_at = exc, self._clock()
             raise
-        slot.failure = None
         # Counted from before it was asked for: it is never used longer than its server meant.
         slot.secret, slot.fetched_at = (secret, now) if secret.lives_seconds > 0 else (None, now)
         return secret

@@ -10,13 +10,18 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Problem
 from noetl_core.ports.catalog import CatalogEntry
 from noetl_core.ports.projections import ExecutionView
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class _Request(BaseModel):
-    """A misspelt key is an error, not a default."""
+    """A misspelt key is an error, not a default; null is as good as no key, and a number as its digits."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def without_nulls(cls, body: Any) -> Any:
+        return {key: value for key, value in body.items() if value is not None} if isinstance(body, dict) else body
 
 
 class RegisterBody(_Request):
@@ -105,6 +110,13 @@ class ExecuteBody(_Request):
     payload: dict[str, Any] | None = Field(default=None, description="Variables merged over the playbook's workload.")
     workload: dict[str, Any] | None = Field(default=None, description="Another name of payload.")
     parent_execution_id: str = Field(default="", description="Execution that this one belongs to.")
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def newest(cls, version: Any) -> Any:
+        """Scripts write `latest` where they mean the newest."""
+        return 0 if version in ("latest", "") else version
+
     start_key: str = Field(
         default="", description="Makes repeated requests start one execution; so does the header Idempotency-Key."
     )
