@@ -12,6 +12,7 @@ from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State, empty, fold, fold_all, prune
 from noetl_core.state_json import FORMAT, decode_state, encode_state
+from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_testkit.histories import EXECUTION, WORKLOAD, History, histories, two_steps
 
@@ -37,6 +38,11 @@ FULL = State(
         variables={"limit": 7, "list": [1, {}]},
         variable_refs={"large": {"uri": "noetl://x"}},
         status=ExecutionStatus.PAUSED,
+        pauses=2,
+        held=(HeldCause(version=3, event_type="x.y", event_time=LATER, node_name="n", command_id="c", meta={"a": 1}),),
+        released=(HeldCause(version=4, event_type="x.z", event_time=LATER),),
+        redrive_of="7",
+        inherited=WORKLOAD,
         steps={"ü\u0000 step": STEP},
         arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK), Arrival(step="j", cause_step="a", chunk=CHUNK)),
         streams={"s": ChunkQueue(activation=3, waiting=(CHUNK, CHUNK), closed=True)},

@@ -15,6 +15,9 @@ NoetlError
 │   └── VersionConflict
 ├── Rejected                the state of the thing forbids it           FAILED_PRECONDITION 409
 │   ├── AlreadyTerminal
+│   ├── NotPaused
+│   ├── NotTerminal
+│   ├── NothingToRedrive
 │   ├── Fenced
 │   ├── LeaseLost
 │   ├── TooEarly
@@ -191,6 +194,37 @@ class AlreadyTerminal(Rejected):
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"execution {execution_id} has already ended", execution_id=execution_id)
+
+
+class NotPaused(Rejected):
+    """The execution was never paused, so that there is nothing to resume."""
+
+    code = "execution.not_paused"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"execution {execution_id} is not paused", execution_id=execution_id)
+
+
+class NotTerminal(Rejected):
+    """The execution still runs: what it leads to is not known yet."""
+
+    code = "execution.not_terminal"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(
+            f"execution {execution_id} has not ended: cancel or finalize it first", execution_id=execution_id
+        )
+
+
+class NothingToRedrive(Rejected):
+    """The execution has no failed step to begin with; name one."""
+
+    code = "execution.step_required"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(
+            f"no step of execution {execution_id} has failed: name the step to begin with", execution_id=execution_id
+        )
 
 
 class Fenced(Rejected):

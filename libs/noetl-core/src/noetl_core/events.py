@@ -5,9 +5,10 @@ from noetl_core.children.events import ChildEvent
 from noetl_core.commands.events import CommandEvent
 from noetl_core.deadlines.events import DeadlineEvent
 from noetl_core.executions.events import ExecutionEvent
+from noetl_core.steering.events import SteeringEvent
 from noetl_core.streams.events import ChunkRouted
 
-Event = ExecutionEvent | CommandEvent | ChildEvent | DeadlineEvent | ChunkRouted
+Event = ExecutionEvent | CommandEvent | ChildEvent | DeadlineEvent | SteeringEvent | ChunkRouted
 
 __all__ = [
     "Event",

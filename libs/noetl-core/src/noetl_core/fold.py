@@ -18,6 +18,9 @@ from noetl_core.executions.events import ExecutionEvent, StepExited
 from noetl_core.executions.fold import evolve as evolve_execution
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.recorded import Recorded
+from noetl_core.steering.events import SteeringEvent
+from noetl_core.steering.fold import evolve as evolve_steering
+from noetl_core.steering.fold import hold
 from noetl_core.streams.events import CallPartial, ChunkRouted
 from noetl_core.streams.fold import close_queue, drop_queue, drop_queue_of_left, route_chunk, take_chunk
 
@@ -54,6 +57,8 @@ def fold(state: State, recorded: Recorded) -> State:
             parent_execution_id=envelope.parent_execution_id,
             trace=envelope.trace,
         )
+    if execution.released:  # They were for the decision on the event before this one.
+        execution = replace(execution, released=())
     if isinstance(content, ExecutionEvent):
         execution = evolve_execution(execution, content, event_time=envelope.event_time)
         execution = open_deadline(execution, content, opened_at=recorded.ingest_time)
@@ -76,8 +81,11 @@ def fold(state: State, recorded: Recorded) -> State:
         execution, commands = evolve_children(execution, commands, content, recorded)
     elif isinstance(content, DeadlinePassed):
         execution, commands = pass_deadline(execution, commands, content, recorded)
+    elif isinstance(content, SteeringEvent):
+        execution = evolve_steering(execution, content)
     else:
         unknown += 1
+    execution = hold(execution, recorded)
     watermark = state.event_time_watermark
     return State(
         execution=execution,
@@ -103,11 +111,13 @@ def prune(state: State) -> State:
 
     The last closed attempt of each step stays: a worker may repeat a completion whose answer it never saw.
     """
+    execution = state.execution
+    held = {cause.command_id for cause in (*execution.held, *execution.released)}
     latest: dict[tuple[str, bool], Command] = {}
     kept: dict[str, Command] = {}
     for command_id, command in state.commands.items():
         node = (command.step, command.evaluation is None)  # a step may be called as an internal command is
-        if command.is_open:
+        if command.is_open or command_id in held:
             kept[command_id] = command
         elif (other := latest.get(node)) is None or other.stream_version < command.stream_version:
             latest[node] = command

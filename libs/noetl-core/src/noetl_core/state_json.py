@@ -13,6 +13,7 @@ from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State
 from noetl_core.payloads import PayloadRef
+from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_core.timestamps import format_time, parse_time
 
@@ -62,6 +63,11 @@ def state_object(state: State) -> JsonObject:
             "variables": dict(execution.variables),
             "variable_refs": dict(execution.variable_refs),
             "status": execution.status.value,
+            "pauses": execution.pauses,
+            "held": [cause.to_json() for cause in execution.held],
+            "released": [cause.to_json() for cause in execution.released],
+            "redrive_of": execution.redrive_of,
+            "inherited": execution.inherited.to_json() if execution.inherited else None,
             "steps": {name: _step_object(step) for name, step in execution.steps.items()},
             "arrivals": [_arrival_object(one) for one in execution.arrivals],
             "streams": {step: queue.to_json() for step, queue in execution.streams.items()},
@@ -166,6 +172,11 @@ def _execution(fields: _Fields) -> Execution:
         variables=fields.get("variables", {}),
         variable_refs=fields.get("variable_refs", {}),
         status=ExecutionStatus(fields["status"]),
+        pauses=fields.get("pauses", 0),
+        held=tuple(HeldCause.from_json(one) for one in fields.get("held", ())),
+        released=tuple(HeldCause.from_json(one) for one in fields.get("released", ())),
+        redrive_of=fields.get("redrive_of", ""),
+        inherited=PayloadRef.from_json(fields["inherited"]) if "inherited" in fields else None,
         steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
         arrivals=tuple(_arrival(one) for one in fields.get("arrivals", ())),
         streams={step: ChunkQueue.from_json(one) for step, one in fields.get("streams", {}).items()},

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noetl_core.append import END_KEY
 from noetl_core.catalog import to_draft
+from noetl_core.causes import is_cause
 from noetl_core.commands.events import CallDone, CallFailed, CommandAbandoned, CommandCompleted, CommandFailed
 from noetl_core.events import Event
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.decide import decide
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import ExecutionStatus

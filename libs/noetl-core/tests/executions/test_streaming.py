@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from noetl_core.catalog import to_draft
+from noetl_core.causes import is_cause
 from noetl_core.commands.events import (
     CallDone,
     CallFailed,
@@ -21,7 +22,7 @@ from noetl_core.commands.events import (
 )
 from noetl_core.commands.state import Command
 from noetl_core.events import Event
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.decide import decide
 from noetl_core.executions.events import PlaybookInitialized, StepEntered, StepExited, StepSkipped
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, empty, fold, prune

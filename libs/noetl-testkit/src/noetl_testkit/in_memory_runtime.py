@@ -16,10 +16,11 @@ from noetl_api.application.start_execution import Started, StartExecution, Start
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import Fence, PlacedEvent
 from noetl_core.canonical import decode
+from noetl_core.causes import is_cause
 from noetl_core.children.state import StartingCall
 from noetl_core.errors import PlaybookInvalid
 from noetl_core.execution_view import execution_view
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.decide import decide
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import empty, fold, fold_all
 from noetl_core.payloads import PayloadRef

@@ -9,10 +9,11 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.catalog import to_draft
+from noetl_core.causes import is_cause
 from noetl_core.commands.events import CallDone, CallFailed, CommandAbandoned, CommandCompleted, CommandFailed
 from noetl_core.commands.state import Command
 from noetl_core.events import Event
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.decide import decide
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized, StepEntered, StepSkipped

@@ -27,7 +27,6 @@ from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.ids import Snowflake
-from noetl_core.ports.commands import Commands
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.projections import Projections
 from noetl_servicekit.env import SettingsInvalid
@@ -42,6 +41,7 @@ from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
+from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
@@ -49,8 +49,10 @@ from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, Regi
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
+from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
+from noetl_api.application.steer_execution import SteerExecution
 from noetl_api.application.use_cases import UseCases
 from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
@@ -134,7 +136,7 @@ class Api:
         credentials, sealer = PostgresCredentials(pool), self._sealer()
         append_events = AppendEvents(log)
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
-        parsed, presence = ParsedPlaybooks(), PostgresWorkerPresence(pool)
+        parsed, presence, planner = ParsedPlaybooks(), PostgresWorkerPresence(pool), self._planner()
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
         return UseCases(
             append_events=append_events,
@@ -155,13 +157,24 @@ class Api:
                 metrics=self._metrics,
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
+            steer_execution=SteerExecution(log, planner),
+            finalize_execution=FinalizeExecution(log),
+            redrive_execution=RedriveExecution(
+                log=log,
+                executions=query_executions,
+                catalog=catalog,
+                parsed=parsed,
+                payloads=payloads,
+                next_id=next_id,
+                metrics=self._metrics,
+            ),
             query_executions=query_executions,
             explain_execution=ExplainExecution(
                 executions=query_executions, catalog=catalog, parsed=parsed, workers=presence, clock=_now
             ),
             read_variables=ReadVariables(executions=query_executions, payloads=payloads),
             issued_commands=IssuedCommands(
-                events=PostgresEventFinder(pool), executions=query_executions, planner=self._planner()
+                events=PostgresEventFinder(pool), executions=query_executions, planner=planner
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
@@ -188,8 +201,8 @@ class Api:
         self._group.on_stop(channel.close)
         return ProjectionClient(channel, timeout=PROJECTION_TIMEOUT_SECONDS)
 
-    def _planner(self) -> Commands | None:
-        """For workers that claim over HTTP; those of NoETL ask the planner themselves."""
+    def _planner(self) -> CommandClient | None:
+        """For steering, and for workers that claim over HTTP; those of NoETL ask the planner themselves."""
         settings = self._settings
         if not settings.planner_address:
             return None

@@ -91,7 +91,7 @@ class Planner:
         group.on_stop(self.actors.stop)
         address = await group.serve_grpc(
             settings.grpc_listen,
-            register=lambda server: command_service.register(server, self.actors, self.actors),
+            register=lambda server: command_service.register(server, self.actors, self.actors, self.actors),
             service_names=(command_service.SERVICE_NAME,),
             tokens=Tokens(settings.tokens_file),
         )

@@ -18,6 +18,10 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "noetl_cli.commands.logs:logs",
         "why": "noetl_cli.commands.why:why",
         "cancel": "noetl_cli.commands.executions:cancel",
+        "pause": "noetl_cli.commands.steering:pause",
+        "resume": "noetl_cli.commands.steering:resume",
+        "finalize": "noetl_cli.commands.steering:finalize",
+        "redrive": "noetl_cli.commands.steering:redrive",
         "list": "noetl_cli.commands.executions:list_executions",
     },
     "Write and register playbooks": {

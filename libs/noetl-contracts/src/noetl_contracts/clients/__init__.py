@@ -4,7 +4,12 @@ from noetl_contracts.clients.catalog import CatalogClient
 from noetl_contracts.clients.commands import CommandClient
 from noetl_contracts.clients.credentials import CredentialClient, ResolvedCredentials
 from noetl_contracts.clients.event_log import EventLogClient, WatchedEvents
-from noetl_contracts.clients.executions import CancelledExecution, ExecutionClient, StartedExecution
+from noetl_contracts.clients.executions import (
+    CancelledExecution,
+    ExecutionClient,
+    RedrivenExecution,
+    StartedExecution,
+)
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.shards import ShardClient
@@ -21,6 +26,7 @@ __all__ = [
     "ExecutionClient",
     "ExplainedExecution",
     "ProjectionClient",
+    "RedrivenExecution",
     "ResolvedCredentials",
     "ShardClient",
     "StartedExecution",

@@ -27,6 +27,7 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
@@ -167,6 +168,16 @@ class CommandClient:
             shard_of(execution_id, self._shard_count), lambda stub: stub.PassDeadlines(request, timeout=self._timeout)
         )
         return DeadlinesPassed(passed=response.passed, stream_version=response.stream_version)
+
+    async def steer(self, execution_id: int, action: SteerAction, *, by: str, reason: str) -> Steered:
+        """Pause or resume an execution; port `Steering`."""
+        request = pb.SteerRequest(
+            execution_id=str(execution_id), action=mapping.STEER_ACTIONS[action], by=by, reason=reason
+        )
+        response = await self._call(
+            shard_of(execution_id, self._shard_count), lambda stub: stub.Steer(request, timeout=self._timeout)
+        )
+        return Steered(stream_version=response.stream_version, status=response.status)
 
     def _shard(self, key: CommandKey) -> int:
         return shard_of(key.execution_id, self._shard_count)

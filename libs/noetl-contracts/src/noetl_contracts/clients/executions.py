@@ -15,6 +15,7 @@ from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView
+from noetl_core.ports.steering import Steered
 
 from noetl_contracts.channel import NO_DEADLINE
 from noetl_contracts.mapping import executions as mapping
@@ -41,8 +42,19 @@ class CancelledExecution:
     cancelled_descendants: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedrivenExecution:
+    """An execution that takes up another one, and the step that it begins with."""
+
+    execution_id: int
+    path: str
+    version: int
+    step: str
+    created: bool
+
+
 class ExecutionClient:
-    """Starts, shows and cancels executions; served by api."""
+    """Starts, shows, steers and ends executions; served by api."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
         self._stub: pb_grpc.ExecutionServiceAsyncStub = pb_grpc.ExecutionServiceStub(channel)
@@ -119,6 +131,50 @@ class ExecutionClient:
             response = await self._stub.Cancel(request, timeout=self._timeout)
         return CancelledExecution(
             stream_version=response.stream_version, cancelled_descendants=response.cancelled_descendants
+        )
+
+    async def pause(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> Steered:
+        """Issue and grant no commands until it is resumed."""
+        request = pb.PauseRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+        with raising_noetl_errors():
+            response = await self._stub.Pause(request, timeout=self._timeout)
+        return Steered(stream_version=response.stream_version, status=response.status)
+
+    async def resume(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> Steered:
+        """Go on with what was held back."""
+        request = pb.ResumeRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+        with raising_noetl_errors():
+            response = await self._stub.Resume(request, timeout=self._timeout)
+        return Steered(stream_version=response.stream_version, status=response.status)
+
+    async def finalize(self, scope: Scope | None, execution_id: int, *, status: str = "", reason: str = "") -> Steered:
+        """Force an end."""
+        request = pb.FinalizeRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), status=status, reason=reason
+        )
+        with raising_noetl_errors():
+            response = await self._stub.Finalize(request, timeout=self._timeout)
+        return Steered(stream_version=response.stream_version, status=response.status)
+
+    async def redrive(
+        self, scope: Scope | None, execution_id: int, *, step: str = "", reason: str = "", start_key: str = ""
+    ) -> RedrivenExecution:
+        """Start a new execution at a step of an ended one; a start key is made up if none is given."""
+        request = pb.RedriveRequest(
+            scope=scope_message(scope),
+            execution_id=str(execution_id),
+            step=step,
+            reason=reason,
+            start_key=start_key or f"client/{uuid.uuid4().hex}",
+        )
+        with raising_noetl_errors():
+            response = await self._stub.Redrive(request, timeout=self._timeout)
+        return RedrivenExecution(
+            execution_id=parse_id(response.execution_id),
+            path=response.path,
+            version=response.version,
+            step=response.step,
+            created=response.created,
         )
 
     async def read_logs(

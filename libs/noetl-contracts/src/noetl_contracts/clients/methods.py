@@ -15,6 +15,10 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.execution.v1.ExecutionService/Get",
         "/noetl.execution.v1.ExecutionService/List",
         "/noetl.execution.v1.ExecutionService/Cancel",
+        "/noetl.execution.v1.ExecutionService/Pause",
+        "/noetl.execution.v1.ExecutionService/Resume",
+        "/noetl.execution.v1.ExecutionService/Finalize",
+        "/noetl.execution.v1.ExecutionService/Redrive",
         # A credential is replaced as a whole. Delete is not here: the second one finds nothing.
         "/noetl.credential.v1.CredentialService/Put",
         "/noetl.credential.v1.CredentialService/Get",
@@ -35,6 +39,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.command.v1.CommandService/Heartbeat",
         "/noetl.command.v1.CommandService/Park",
         "/noetl.command.v1.CommandService/PassDeadlines",
+        "/noetl.command.v1.CommandService/Steer",
         "/noetl.projection.v1.ProjectionService/GetExecution",
         "/noetl.projection.v1.ProjectionService/ListExecutions",
         "/noetl.projection.v1.ProjectionService/ListSilentCommands",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
 from noetl_core.canonical import encode
 from noetl_core.children.state import ParkedCall
+from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.ports.commands import (
     ClaimOutcome,
@@ -16,10 +20,24 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
+from noetl_core.ports.steering import SteerAction
 
 from noetl_contracts.mapping import streams
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, timestamp
+
+STEER_ACTIONS: Final[Mapping[SteerAction, pb.SteerAction.ValueType]] = {
+    SteerAction.PAUSE: pb.STEER_ACTION_PAUSE,
+    SteerAction.RESUME: pb.STEER_ACTION_RESUME,
+}
+
+
+def steer_action(message: pb.SteerAction.ValueType) -> SteerAction:
+    """What is to be done to an execution."""
+    action = next((one for one, value in STEER_ACTIONS.items() if value == message), None)
+    if action is None:
+        raise InvalidInput("say what to do: pause or resume")
+    return action
 
 
 def worker_message(worker: Worker) -> pb.Worker:

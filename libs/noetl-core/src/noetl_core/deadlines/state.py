@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from noetl_core.canonical import encode, sha256_hex
 from noetl_core.commands.state import Command
-from noetl_core.executions.state import Execution, StepStatus
+from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
 from noetl_core.timestamps import format_time
 
 
@@ -47,7 +47,7 @@ def open_deadlines(execution: Execution, commands: Mapping[str, Command]) -> Ite
     if execution.deadline is not None:
         yield Deadline(at=execution.deadline, what=DeadlineOf.EXECUTION)
     for name, step in execution.steps.items():
-        if step.deadline is not None and step.status is StepStatus.ACTIVE:
+        if step.deadline is not None and step.status is StepStatus.ACTIVE and _is_waited_for(name, execution, commands):
             yield Deadline(at=step.deadline, what=DeadlineOf.STEP, step=name, activation=step.activation)
     for command in commands.values():
         if command.deadline is not None and command.is_open:
@@ -58,6 +58,13 @@ def open_deadlines(execution: Execution, commands: Mapping[str, Command]) -> Ite
                 activation=command.activation,
                 command_id=command.command_id,
             )
+
+
+def _is_waited_for(step: str, execution: Execution, commands: Mapping[str, Command]) -> bool:
+    """Deadlines count while an execution is paused, but not against a step that waits for nothing else."""
+    if execution.status is not ExecutionStatus.PAUSED:
+        return True
+    return any(command.is_open and command.step == step for command in commands.values())
 
 
 def next_deadline(execution: Execution, commands: Mapping[str, Command]) -> datetime | None:

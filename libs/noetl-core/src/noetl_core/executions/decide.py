@@ -6,51 +6,30 @@ from noetl_core.commands.events import CallFailed, CommandAbandoned, CommandComp
 from noetl_core.commands.state import Command
 from noetl_core.deadlines.decide import after_deadline, counts
 from noetl_core.deadlines.events import DeadlinePassed
-from noetl_core.deadlines.timeouts import execution_timeout
 from noetl_core.events import Event
-from noetl_core.executions.continuing import Left, go_on, go_on_without, route_call, router_for, time_of
+from noetl_core.executions.beginning import begin
+from noetl_core.executions.continuing import Left, go_on, go_on_without, route_call, router_for
 from noetl_core.executions.evaluation import Evaluation
-from noetl_core.executions.events import PlaybookInitialized, WorkflowInitialized
+from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import issue
-from noetl_core.executions.state import Arrival
 from noetl_core.fold import State
-from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.recorded import Recorded
+from noetl_core.steering.events import ExecutionResumed
+from noetl_core.steering.fold import is_held
+from noetl_core.steering.release import release
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place as StreamPlace
 
 
-def is_cause(recorded: Recorded) -> bool:
-    """Whether something may have to follow from this event."""
-    content = recorded.content
-    if isinstance(content, CallPartial):
-        return bool(content.queued)
-    return isinstance(
-        content, PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed
-    )
-
-
 def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
     """The facts that follow from one event, given the fold of everything up to it and of all earlier decisions."""
-    if state.execution.status.is_final:
+    if state.execution.status.is_final or is_held(state.execution, recorded):
         return ()
     content = recorded.content
     match content:
         case PlaybookInitialized():
-            entry = plan.playbook.entry_step
-            router = router_for(state, plan, recorded)
-            try:
-                timeout = execution_timeout(state.execution, plan, now=time_of(recorded))
-            except TemplateFailed as exc:
-                router.add(WorkflowInitialized(entry_step=entry))
-                router.fail({"kind": "transform", "code": exc.code, "message": exc.message})
-                router.end()
-                return router.facts
-            router.add(WorkflowInitialized(entry_step=entry, timeout_seconds=timeout))
-            router.arrive(Arrival(step=entry, cause_step=""))
-            router.advance()
-            return router.facts
+            return begin(state, content, plan, recorded)
         case CommandCompleted() | CommandFailed():
             command = state.commands[content.command_id]
             if command.evaluation is not None:
@@ -68,6 +47,8 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
             return _after_silence(state, command, plan, recorded) if counts(state, command) else ()
         case DeadlinePassed():
             return after_deadline(state, content, plan, recorded)
+        case ExecutionResumed():
+            return release(state, recorded, plan, decide)
         case _:
             return ()
 

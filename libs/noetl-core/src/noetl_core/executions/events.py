@@ -23,6 +23,13 @@ class PlaybookInitialized:
     """How many executions stand above it."""
     parent_call: Mapping[str, Any] | None = None
     """The call of the parent that waits for its end."""
+    redrive_of: str | None = None
+    """The execution of which this one is a redrive; it begins at `entry_step` with what that one had."""
+    entry_step: str | None = None
+    entry_cause: str | None = None
+    """Which step had led there."""
+    inherited: Mapping[str, Any] | None = None
+    """Reference of the results and variables that it takes over."""
 
 
 @event_type("workflow.initialized")
@@ -32,6 +39,7 @@ class WorkflowInitialized:
 
     entry_step: str
     timeout_seconds: float | None = None
+    cause_step: str | None = None
 
 
 @event_type("step.enter")
@@ -108,15 +116,20 @@ class WorkflowFailed:
 @event_type("playbook.completed", terminal=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaybookCompleted:
-    """The execution ended well."""
+    """The execution ended well; or somebody has said so, and is named."""
+
+    finalized_by: str | None = None
+    reason: str | None = None
 
 
 @event_type("playbook.failed", terminal=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaybookFailed:
-    """The execution ended badly."""
+    """The execution ended badly; or somebody has said so, and is named."""
 
     error: Mapping[str, Any]
+    finalized_by: str | None = None
+    reason: str | None = None
 
 
 @event_type("execution.cancelled", terminal=True)

@@ -24,6 +24,7 @@ from noetl_core.executions.events import (
     WorkflowInitialized,
 )
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.payloads import PayloadRef
 from noetl_core.streams.state import Chunk
 
 
@@ -40,9 +41,12 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
                 started_at=event_time,
                 depth=event.depth or 0,
                 parent_call=ParentCall.from_json(event.parent_call) if event.parent_call else None,
+                redrive_of=event.redrive_of or "",
+                inherited=PayloadRef.from_json(event.inherited) if event.inherited else None,
             )
         case WorkflowInitialized():
-            return replace(execution, arrivals=(Arrival(step=event.entry_step, cause_step=""),))
+            entry = Arrival(step=event.entry_step, cause_step=event.cause_step or "")
+            return replace(execution, arrivals=(entry,), inherited=None)
         case StepEntered():
             return _enter(execution, event)
         case StepExited():
@@ -132,4 +136,6 @@ def _with_step(execution: Execution, name: str, step: Step) -> Execution:
 def _end(execution: Execution, status: ExecutionStatus, event_time: datetime) -> Execution:
     if execution.status.is_final:
         return execution
-    return replace(execution, status=status, ended_at=event_time, arrivals=(), answered={}, deadline=None)
+    return replace(
+        execution, status=status, ended_at=event_time, arrivals=(), answered={}, deadline=None, held=(), released=()
+    )

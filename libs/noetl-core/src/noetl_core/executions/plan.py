@@ -9,6 +9,7 @@ from functools import cached_property
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.playbook.model import Playbook
+from noetl_core.steering.state import Inheritance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +18,8 @@ class Plan:
 
     playbook: Playbook
     workload: Mapping[str, JsonValue] = field(default_factory=dict)
+    inheritance: Inheritance | None = None
+    """What a redriven execution begins with; None once it has begun."""
     max_attempts: int = 3
     pool: str = "default"
 

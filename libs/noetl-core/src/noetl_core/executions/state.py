@@ -11,6 +11,7 @@ from typing import Any
 
 from noetl_core.children.state import AnsweredCall, ParentCall
 from noetl_core.payloads import PayloadRef
+from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue
 
 
@@ -88,6 +89,16 @@ class Execution:
     variable_refs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """References of variables that are too large for events."""
     status: ExecutionStatus = ExecutionStatus.RUNNING
+    pauses: int = 0
+    """How often it was paused."""
+    held: tuple[HeldCause, ...] = ()
+    """What has happened since it was paused, and has not been decided on."""
+    released: tuple[HeldCause, ...] = ()
+    """What was held until the last event, which resumed it."""
+    redrive_of: str = ""
+    """The execution that it takes up again."""
+    inherited: PayloadRef | None = None
+    """What it takes over from there, until it has begun."""
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
     arrivals: tuple[Arrival, ...] = ()
     streams: Mapping[str, ChunkQueue] = field(default_factory=lambda: MappingProxyType({}))

@@ -217,15 +217,20 @@ class StartExecution:
         return page.events[0].envelope()
 
 
+def check_start_key(key: str) -> None:
+    """A start key of a caller."""
+    if len(key) > MAX_START_KEY_CHARACTERS or "\0" in key:
+        raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
+    if key.startswith(CALL_KEYS):
+        raise InvalidInput(f"start keys below {CALL_KEYS!r} belong to calls of NoETL itself")
+
+
 def _check(request: StartRequest) -> None:
     if not request.path and not request.catalog_id:
         raise InvalidInput("name the playbook to execute, by path or by catalog_id")
     if request.version < 0:
         raise InvalidInput("versions of playbooks count from 1")
-    if len(request.start_key) > MAX_START_KEY_CHARACTERS or "\0" in request.start_key:
-        raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
-    if request.start_key.startswith(CALL_KEYS):
-        raise InvalidInput(f"start keys below {CALL_KEYS!r} belong to calls of NoETL itself")
+    check_start_key(request.start_key)
     if request.parent_call is not None:
         check_call(request.parent_call)
         if request.parent_execution_id is None:

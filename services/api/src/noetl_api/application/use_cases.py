@@ -11,13 +11,16 @@ from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
+from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
+from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
+from noetl_api.application.steer_execution import SteerExecution
 from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
 from noetl_api.application.workers import Workers
@@ -36,6 +39,9 @@ class UseCases:
     find_playbooks: FindPlaybooks
     start_execution: StartExecution
     cancel_execution: CancelExecution
+    steer_execution: SteerExecution
+    finalize_execution: FinalizeExecution
+    redrive_execution: RedriveExecution
     query_executions: QueryExecutions
     explain_execution: ExplainExecution
     read_variables: ReadVariables

@@ -24,10 +24,11 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
-from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines, TellChunk
+from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines, Steer, TellChunk
 from noetl_planner.telemetry import PlannerMetrics
 
 
@@ -120,6 +121,12 @@ class Actors:
     async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
         """Record deadlines that have passed; port `Deadlines`."""
         ask = PassDeadlines(through=through)
+        self._actor(execution_id).ask(ask)
+        return await ask.answer
+
+    async def steer(self, execution_id: int, action: SteerAction, *, by: str, reason: str) -> Steered:
+        """Pause or resume an execution; port `Steering`."""
+        ask = Steer(action=action, by=by, reason=reason)
         self._actor(execution_id).ask(ask)
         return await ask.answer
 

@@ -12,6 +12,7 @@ from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, ToldChunk, Variables, Worker
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.steering import SteerAction, Steered
 
 
 def _future() -> asyncio.Future[Any]:
@@ -89,7 +90,17 @@ class PassDeadlines:
     answer: asyncio.Future[DeadlinesPassed] = field(default_factory=_future)
 
 
-Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Steer:
+    """Somebody pauses or resumes the execution."""
+
+    action: SteerAction
+    by: str
+    reason: str
+    answer: asyncio.Future[Steered] = field(default_factory=_future)
+
+
+Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer
 GUARDED = (Abandon, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.errors import AlreadyTerminal, LeaseLost
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.ports.commands import Worker
 
 
 def claimable(state: State) -> list[Command]:
-    """Commands that nobody has claimed."""
-    if state.execution.status.is_final:
+    """Commands that nobody has claimed, and that may be."""
+    if state.execution.status is not ExecutionStatus.RUNNING:
         return []
     return [command for command in state.commands.values() if command.is_claimable]
 
@@ -25,6 +26,8 @@ def claim_refusal(state: State, command: Command | None, worker: Worker) -> str:
         return "command.closed"
     if command.status is CommandStatus.PARKED:
         return "command.parked"
+    if command.is_claimable and state.execution.status is ExecutionStatus.PAUSED:
+        return "execution.paused"
     if not command.is_claimable and command.worker_id != worker.worker_id:
         return "command.held"
     return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from noetl_core.causes import is_cause
 from noetl_core.envelope import StoredEvent
 from noetl_core.events import is_terminal
-from noetl_core.executions.decide import is_cause
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.recorded import Recorded, record
 

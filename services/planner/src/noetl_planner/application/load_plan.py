@@ -7,6 +7,7 @@ from noetl_core.errors import Corrupt
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.steering.state import Inheritance
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 
@@ -31,4 +32,18 @@ class LoadPlan:
             if not isinstance(value, dict):
                 raise Corrupt(f"the variables of execution {execution.execution_id} are not an object")
             workload = value
-        return Plan(playbook=playbook, workload=workload, max_attempts=self._max_attempts)
+        return Plan(
+            playbook=playbook,
+            workload=workload,
+            inheritance=await self._inheritance(execution),
+            max_attempts=self._max_attempts,
+        )
+
+    async def _inheritance(self, execution: Execution) -> Inheritance | None:
+        """What a redriven execution begins with; needed once, so it is not asked for after that."""
+        if execution.inherited is None:
+            return None
+        value = decode(await self._payloads.get(execution.inherited))
+        if not isinstance(value, dict):
+            raise Corrupt(f"what execution {execution.execution_id} takes over is not an object")
+        return Inheritance.from_json(value)

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 from noetl_core.append import END_KEY, Hint
 from noetl_core.canonical import encode
 from noetl_core.catalog import spec_of, to_draft
+from noetl_core.causes import is_cause
 from noetl_core.children.ending import WORK_KIND
 from noetl_core.commands.events import (
     CallDone,
     CallFailed,
-    CommandAbandoned,
     CommandClaimed,
     CommandCompleted,
     CommandFailed,
@@ -23,8 +23,8 @@ from noetl_core.commands.events import (
 )
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import Draft, check_result_shape
-from noetl_core.errors import AlreadyTerminal, NoetlError, NotFound, VersionConflict
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.errors import NoetlError
+from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, fold
@@ -39,13 +39,25 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.recorded import Recorded, as_if_recorded
-from noetl_core.timestamps import format_time
 
-from noetl_planner.application.asks import Abandon, Ask, Claim, Complete, Heartbeat, Park, PassDeadlines, TellChunk
-from noetl_planner.application.claims import claim_refusal, open_command, was_closed_by
+from noetl_planner.application.abandoning import abandonment, silent_command
+from noetl_planner.application.asks import (
+    Abandon,
+    Ask,
+    Claim,
+    Complete,
+    Heartbeat,
+    Park,
+    PassDeadlines,
+    Steer,
+    TellChunk,
+)
+from noetl_planner.application.claims import claim_refusal, claimable, open_command, was_closed_by
 from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
 from noetl_planner.application.parking import is_repeated, parked_draft
+from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
 from noetl_planner.application.streaming import Verdict, judge, partial_draft
 
@@ -111,6 +123,8 @@ class TurnPlanner:
                         self._abandon(turn, ask)
                     case PassDeadlines():
                         self._pass_deadlines(turn, ask)
+                    case Steer():
+                        self._steer(turn, ask)
             except NoetlError as refusal:
                 turn.refusals.append((ask, refusal))
         self._hint_unclaimed(turn)
@@ -208,34 +222,8 @@ class TurnPlanner:
         turn.answers.append((ask, _constant(turn.state.stream_version)))
 
     def _abandon(self, turn: Turn, ask: Abandon) -> None:
-        command = turn.state.commands.get(ask.command_id)
-        if turn.state.execution.status.is_final:
-            raise AlreadyTerminal(str(turn.state.execution.execution_id))
-        if command is None:
-            raise NotFound("command", ask.command_id, code="command.not_found")
-        if not command.is_open or command.aggregate_version != ask.expected_aggregate_version:
-            raise VersionConflict(
-                subject=f"command {ask.command_id}",
-                expected=ask.expected_aggregate_version,
-                current=command.aggregate_version,
-            )
-        abandoned = CommandAbandoned(
-            command_id=command.command_id,
-            step=command.step,
-            previous_owner=command.worker_id,
-            reclaimer=ask.reclaimer,
-            prior_lease_until=format_time(ask.lease_until),
-            previous_attempt=command.attempt,
-            max_attempts=self._plan.max_attempts,
-        )
-        draft = to_draft(
-            abandoned,
-            idempotency_key=f"command/{command.command_id}/end",
-            expected_aggregate_version=ask.expected_aggregate_version,
-            not_before=ask.lease_until,
-            trace=command.trace,
-        )
-        self._add(turn, draft)
+        command = silent_command(turn.state, ask)
+        self._add(turn, abandonment(command, ask, max_attempts=self._plan.max_attempts))
         version = turn.state.stream_version
         self._decide_last(turn)
         retried = any(draft.event_type == "command.issued" for draft in turn.drafts)
@@ -251,6 +239,18 @@ class TurnPlanner:
             passed += 1
         version = turn.state.stream_version
         turn.answers.append((ask, _constant(DeadlinesPassed(passed=passed, stream_version=version))))
+
+    def _steer(self, turn: Turn, ask: Steer) -> None:
+        draft = steering_draft(turn.state, ask)
+        if draft is not None:
+            self._add(turn, draft)
+            if ask.action is SteerAction.RESUME:
+                waiting = claimable(turn.state)  # since before the pause; nobody is woken for them otherwise
+                self._decide_last(turn)
+                turn.hints.extend(self.hint(turn.state, command) for command in waiting)
+        execution = turn.state.execution
+        steered = Steered(stream_version=turn.state.stream_version, status=execution.status.value)
+        turn.answers.append((ask, _constant(steered)))
 
     def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
         failed = ask.result["status"] == "error"

@@ -13,22 +13,24 @@ from noetl_core.errors import NotPermitted
 from noetl_core.ids import parse_id
 from noetl_core.ports.commands import Commands
 from noetl_core.ports.deadlines import Deadlines
+from noetl_core.ports.steering import Steering
 from noetl_servicekit.callers import Role, current_caller
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommandService"].full_name
 
 
-def register(server: grpc.aio.Server, commands: Commands, deadlines: Deadlines) -> None:
+def register(server: grpc.aio.Server, commands: Commands, deadlines: Deadlines, steering: Steering) -> None:
     """Serve the contract."""
-    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines), server)
+    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines, steering), server)
 
 
 class CommandServicer(pb_grpc.CommandServiceServicer):
     """Translates; the actors decide."""
 
-    def __init__(self, commands: Commands, deadlines: Deadlines) -> None:
+    def __init__(self, commands: Commands, deadlines: Deadlines, steering: Steering) -> None:
         self._commands = commands
         self._deadlines = deadlines
+        self._steering = steering
 
     async def Claim(  # noqa: N802 - named by the contract
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
@@ -114,6 +116,19 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             parse_id(request.execution_id, what="execution_id"), through=moment(request.through)
         )
         return pb.PassDeadlinesResponse(passed=recorded.passed, stream_version=recorded.stream_version)
+
+    async def Steer(  # noqa: N802 - named by the contract
+        self, request: pb.SteerRequest, context: grpc.aio.ServicerContext[pb.SteerRequest, pb.SteerResponse]
+    ) -> pb.SteerResponse:
+        """Pause or resume an execution."""
+        _only_services()
+        steered = await self._steering.steer(
+            parse_id(request.execution_id, what="execution_id"),
+            mapping.steer_action(request.action),
+            by=request.by,
+            reason=request.reason,
+        )
+        return pb.SteerResponse(stream_version=steered.stream_version, status=steered.status)
 
 
 def _only_services() -> None:

@@ -9,6 +9,7 @@ from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from noetl.common.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _SteerAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SteerActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SteerAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STEER_ACTION_UNSPECIFIED: _SteerAction.ValueType  # 0
+    """Not given."""
+    STEER_ACTION_PAUSE: _SteerAction.ValueType  # 1
+    """Issue and grant no commands; what runs goes on to its end."""
+    STEER_ACTION_RESUME: _SteerAction.ValueType  # 2
+    """Go on with what was held back."""
+
+class SteerAction(_SteerAction, metaclass=_SteerActionEnumTypeWrapper):
+    """What is done to an execution."""
+
+STEER_ACTION_UNSPECIFIED: SteerAction.ValueType  # 0
+"""Not given."""
+STEER_ACTION_PAUSE: SteerAction.ValueType  # 1
+"""Issue and grant no commands; what runs goes on to its end."""
+STEER_ACTION_RESUME: SteerAction.ValueType  # 2
+"""Go on with what was held back."""
+Global___SteerAction: _TypeAlias = SteerAction  # noqa: Y015
 
 @_typing.final
 class Worker(_message.Message):
@@ -845,3 +870,63 @@ class TellChunkResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TellChunkResponse: _TypeAlias = TellChunkResponse  # noqa: Y015
+
+@_typing.final
+class SteerRequest(_message.Message):
+    """Request of Steer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    action: Global___SteerAction.ValueType
+    """What to do."""
+    by: _builtins.str
+    """Who wants it."""
+    reason: _builtins.str
+    """Why, for people."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        action: Global___SteerAction.ValueType = ...,
+        by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "execution_id", b"execution_id", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SteerRequest: _TypeAlias = SteerRequest  # noqa: Y015
+
+@_typing.final
+class SteerResponse(_message.Message):
+    """Response of Steer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the execution's last event."""
+    status: _builtins.str
+    """Its status now."""
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SteerResponse: _TypeAlias = SteerResponse  # noqa: Y015

@@ -70,6 +70,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.FromString,
                 _registered_method=True)
+        self.Steer = channel.unary_unary(
+                '/noetl.command.v1.CommandService/Steer',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.FromString,
+                _registered_method=True)
 
 
 class CommandServiceServicer:
@@ -125,6 +130,13 @@ class CommandServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Steer(self, request, context):
+        """Pauses or resumes an execution. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommandServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +174,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.PassDeadlines,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.SerializeToString,
+            ),
+            'Steer': grpc.unary_unary_rpc_method_handler(
+                    servicer.Steer,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -354,6 +371,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/PassDeadlines',
             noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.PassDeadlinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Steer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/Steer',
+            noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class CommandServiceStub:
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
     PassDeadlines: _grpc.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]
     """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
+    Steer: _grpc.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]
+    """Pauses or resumes an execution. Safe to repeat."""
 
 @_typing.type_check_only
 class CommandServiceAsyncStub(CommandServiceStub):
@@ -67,6 +69,8 @@ class CommandServiceAsyncStub(CommandServiceStub):
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
     PassDeadlines: _aio.UnaryUnaryMultiCallable[_command_pb2.PassDeadlinesRequest, _command_pb2.PassDeadlinesResponse]  # type: ignore[assignment]
     """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
+    Steer: _aio.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]  # type: ignore[assignment]
+    """Pauses or resumes an execution. Safe to repeat."""
 
 class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands commands to workers and takes their results. Served by the planner that owns the execution's shard."""
@@ -126,5 +130,13 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.PassDeadlinesResponse, _abc.Awaitable[_command_pb2.PassDeadlinesResponse]]:
         """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
+
+    @_abc_1.abstractmethod
+    def Steer(
+        self,
+        request: _command_pb2.SteerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.SteerResponse, _abc.Awaitable[_command_pb2.SteerResponse]]:
+        """Pauses or resumes an execution. Safe to repeat."""
 
 def add_CommandServiceServicer_to_server(servicer: CommandServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -589,3 +589,259 @@ class CallOutput(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallOutput: _TypeAlias = CallOutput  # noqa: Y015
+
+@_typing.final
+class PauseRequest(_message.Message):
+    """Request of Pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    reason: _builtins.str
+    """Why, for people."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseRequest: _TypeAlias = PauseRequest  # noqa: Y015
+
+@_typing.final
+class PauseResponse(_message.Message):
+    """Response of Pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the execution's last event."""
+    status: _builtins.str
+    """Its status now."""
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseResponse: _TypeAlias = PauseResponse  # noqa: Y015
+
+@_typing.final
+class ResumeRequest(_message.Message):
+    """Request of Resume."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    reason: _builtins.str
+    """Why, for people."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeRequest: _TypeAlias = ResumeRequest  # noqa: Y015
+
+@_typing.final
+class ResumeResponse(_message.Message):
+    """Response of Resume."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the execution's last event."""
+    status: _builtins.str
+    """Its status now."""
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeResponse: _TypeAlias = ResumeResponse  # noqa: Y015
+
+@_typing.final
+class FinalizeRequest(_message.Message):
+    """Request of Finalize."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    status: _builtins.str
+    """COMPLETED or FAILED; empty means FAILED."""
+    reason: _builtins.str
+    """Why, for people."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        status: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinalizeRequest: _TypeAlias = FinalizeRequest  # noqa: Y015
+
+@_typing.final
+class FinalizeResponse(_message.Message):
+    """Response of Finalize."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    stream_version: _builtins.int
+    """Version of the event that ended it."""
+    status: _builtins.str
+    """How it ended."""
+    def __init__(
+        self,
+        *,
+        stream_version: _builtins.int = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinalizeResponse: _TypeAlias = FinalizeResponse  # noqa: Y015
+
+@_typing.final
+class RedriveRequest(_message.Message):
+    """Request of Redrive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    START_KEY_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution to take up again; it has ended and stays as it is."""
+    step: _builtins.str
+    """Step to begin with; empty means the one that failed."""
+    reason: _builtins.str
+    """Why, for people."""
+    start_key: _builtins.str
+    """Makes repeated requests start one execution; empty means each starts its own."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        step: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        start_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope", "start_key", b"start_key", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveRequest: _TypeAlias = RedriveRequest  # noqa: Y015
+
+@_typing.final
+class RedriveResponse(_message.Message):
+    """Response of Redrive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The new execution."""
+    created: _builtins.bool
+    """False when the start key had been used before."""
+    path: _builtins.str
+    """Catalog key of the playbook."""
+    version: _builtins.int
+    """Version to which it is pinned, as the other one was."""
+    step: _builtins.str
+    """Step that it begins with."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        created: _builtins.bool = ...,
+        path: _builtins.str = ...,
+        version: _builtins.int = ...,
+        step: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "execution_id", b"execution_id", "path", b"path", "step", b"step", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RedriveResponse: _TypeAlias = RedriveResponse  # noqa: Y015

@@ -55,6 +55,26 @@ class ExecutionServiceStub:
                 request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
                 response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/noetl.execution.v1.ExecutionService/Pause',
+                request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.PauseRequest.SerializeToString,
+                response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.PauseResponse.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/noetl.execution.v1.ExecutionService/Resume',
+                request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeResponse.FromString,
+                _registered_method=True)
+        self.Finalize = channel.unary_unary(
+                '/noetl.execution.v1.ExecutionService/Finalize',
+                request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeRequest.SerializeToString,
+                response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeResponse.FromString,
+                _registered_method=True)
+        self.Redrive = channel.unary_unary(
+                '/noetl.execution.v1.ExecutionService/Redrive',
+                request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveRequest.SerializeToString,
+                response_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveResponse.FromString,
+                _registered_method=True)
         self.ReadLogs = channel.unary_stream(
                 '/noetl.execution.v1.ExecutionService/ReadLogs',
                 request_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ReadLogsRequest.SerializeToString,
@@ -94,6 +114,34 @@ class ExecutionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Pause(self, request, context):
+        """Stops issuing and granting commands; what runs goes on to its end. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Goes on with what a pause held back. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Finalize(self, request, context):
+        """Forces an end, good or bad; what runs is stopped. Repeating it is harmless.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redrive(self, request, context):
+        """Starts a new execution at a step of an ended one, with its results and variables. Safe to repeat with the same start key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadLogs(self, request, context):
         """Streams what the calls of an execution printed, in the order in which they ended.
         """
@@ -123,6 +171,26 @@ def add_ExecutionServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.FromString,
                     response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.PauseRequest.FromString,
+                    response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.PauseResponse.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeRequest.FromString,
+                    response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeResponse.SerializeToString,
+            ),
+            'Finalize': grpc.unary_unary_rpc_method_handler(
+                    servicer.Finalize,
+                    request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeRequest.FromString,
+                    response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeResponse.SerializeToString,
+            ),
+            'Redrive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redrive,
+                    request_deserializer=noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveRequest.FromString,
+                    response_serializer=noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveResponse.SerializeToString,
             ),
             'ReadLogs': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadLogs,
@@ -239,6 +307,114 @@ class ExecutionService:
             '/noetl.execution.v1.ExecutionService/Cancel',
             noetl_dot_execution_dot_v1_dot_execution__pb2.CancelRequest.SerializeToString,
             noetl_dot_execution_dot_v1_dot_execution__pb2.CancelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.execution.v1.ExecutionService/Pause',
+            noetl_dot_execution_dot_v1_dot_execution__pb2.PauseRequest.SerializeToString,
+            noetl_dot_execution_dot_v1_dot_execution__pb2.PauseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.execution.v1.ExecutionService/Resume',
+            noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeRequest.SerializeToString,
+            noetl_dot_execution_dot_v1_dot_execution__pb2.ResumeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Finalize(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.execution.v1.ExecutionService/Finalize',
+            noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeRequest.SerializeToString,
+            noetl_dot_execution_dot_v1_dot_execution__pb2.FinalizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redrive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.execution.v1.ExecutionService/Redrive',
+            noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveRequest.SerializeToString,
+            noetl_dot_execution_dot_v1_dot_execution__pb2.RedriveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,14 @@ class ExecutionServiceStub:
     """Lists executions, newest first."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_execution_pb2.CancelRequest, _execution_pb2.CancelResponse]
     """Ends an execution now. Repeating it is harmless."""
+    Pause: _grpc.UnaryUnaryMultiCallable[_execution_pb2.PauseRequest, _execution_pb2.PauseResponse]
+    """Stops issuing and granting commands; what runs goes on to its end. Repeating it is harmless."""
+    Resume: _grpc.UnaryUnaryMultiCallable[_execution_pb2.ResumeRequest, _execution_pb2.ResumeResponse]
+    """Goes on with what a pause held back. Repeating it is harmless."""
+    Finalize: _grpc.UnaryUnaryMultiCallable[_execution_pb2.FinalizeRequest, _execution_pb2.FinalizeResponse]
+    """Forces an end, good or bad; what runs is stopped. Repeating it is harmless."""
+    Redrive: _grpc.UnaryUnaryMultiCallable[_execution_pb2.RedriveRequest, _execution_pb2.RedriveResponse]
+    """Starts a new execution at a step of an ended one, with its results and variables. Safe to repeat with the same start key."""
     ReadLogs: _grpc.UnaryStreamMultiCallable[_execution_pb2.ReadLogsRequest, _execution_pb2.ReadLogsResponse]
     """Streams what the calls of an execution printed, in the order in which they ended."""
 
@@ -57,6 +65,14 @@ class ExecutionServiceAsyncStub(ExecutionServiceStub):
     """Lists executions, newest first."""
     Cancel: _aio.UnaryUnaryMultiCallable[_execution_pb2.CancelRequest, _execution_pb2.CancelResponse]  # type: ignore[assignment]
     """Ends an execution now. Repeating it is harmless."""
+    Pause: _aio.UnaryUnaryMultiCallable[_execution_pb2.PauseRequest, _execution_pb2.PauseResponse]  # type: ignore[assignment]
+    """Stops issuing and granting commands; what runs goes on to its end. Repeating it is harmless."""
+    Resume: _aio.UnaryUnaryMultiCallable[_execution_pb2.ResumeRequest, _execution_pb2.ResumeResponse]  # type: ignore[assignment]
+    """Goes on with what a pause held back. Repeating it is harmless."""
+    Finalize: _aio.UnaryUnaryMultiCallable[_execution_pb2.FinalizeRequest, _execution_pb2.FinalizeResponse]  # type: ignore[assignment]
+    """Forces an end, good or bad; what runs is stopped. Repeating it is harmless."""
+    Redrive: _aio.UnaryUnaryMultiCallable[_execution_pb2.RedriveRequest, _execution_pb2.RedriveResponse]  # type: ignore[assignment]
+    """Starts a new execution at a step of an ended one, with its results and variables. Safe to repeat with the same start key."""
     ReadLogs: _aio.UnaryStreamMultiCallable[_execution_pb2.ReadLogsRequest, _execution_pb2.ReadLogsResponse]  # type: ignore[assignment]
     """Streams what the calls of an execution printed, in the order in which they ended."""
 
@@ -94,6 +110,38 @@ class ExecutionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_execution_pb2.CancelResponse, _abc.Awaitable[_execution_pb2.CancelResponse]]:
         """Ends an execution now. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def Pause(
+        self,
+        request: _execution_pb2.PauseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.PauseResponse, _abc.Awaitable[_execution_pb2.PauseResponse]]:
+        """Stops issuing and granting commands; what runs goes on to its end. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def Resume(
+        self,
+        request: _execution_pb2.ResumeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.ResumeResponse, _abc.Awaitable[_execution_pb2.ResumeResponse]]:
+        """Goes on with what a pause held back. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def Finalize(
+        self,
+        request: _execution_pb2.FinalizeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.FinalizeResponse, _abc.Awaitable[_execution_pb2.FinalizeResponse]]:
+        """Forces an end, good or bad; what runs is stopped. Repeating it is harmless."""
+
+    @_abc_1.abstractmethod
+    def Redrive(
+        self,
+        request: _execution_pb2.RedriveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_execution_pb2.RedriveResponse, _abc.Awaitable[_execution_pb2.RedriveResponse]]:
+        """Starts a new execution at a step of an ended one, with its results and variables. Safe to repeat with the same start key."""
 
     @_abc_1.abstractmethod
     def ReadLogs(

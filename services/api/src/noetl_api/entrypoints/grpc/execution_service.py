@@ -12,8 +12,10 @@ from noetl_contracts.mapping.call_logs import call_log_message
 from noetl_core.canonical import JsonObject, decode
 from noetl_core.errors import InvalidPayload, NotCanonical
 from noetl_core.ids import parse_id
+from noetl_core.ports.steering import SteerAction
 from noetl_servicekit.callers import current_caller
 
+from noetl_api.application.redrive_execution import RedriveRequest
 from noetl_api.application.start_execution import StartRequest
 from noetl_api.application.use_cases import UseCases
 from noetl_api.entrypoints.grpc.scopes import scope_of
@@ -33,6 +35,9 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
         self._start_execution = use_cases.start_execution
         self._query_executions = use_cases.query_executions
         self._cancel_execution = use_cases.cancel_execution
+        self._steer_execution = use_cases.steer_execution
+        self._finalize_execution = use_cases.finalize_execution
+        self._redrive_execution = use_cases.redrive_execution
         self._read_logs = use_cases.read_logs
 
     async def Execute(  # noqa: N802 - named by the contract
@@ -120,6 +125,67 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
                 next_version=page.next_version,
                 terminal=page.terminal,
             )
+
+    async def Pause(  # noqa: N802 - named by the contract
+        self, request: pb.PauseRequest, context: grpc.aio.ServicerContext[pb.PauseRequest, pb.PauseResponse]
+    ) -> pb.PauseResponse:
+        """Issue and grant no commands until it is resumed."""
+        steered = await self._steer_execution(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            SteerAction.PAUSE,
+            reason=request.reason,
+        )
+        return pb.PauseResponse(stream_version=steered.stream_version, status=steered.status)
+
+    async def Resume(  # noqa: N802 - named by the contract
+        self, request: pb.ResumeRequest, context: grpc.aio.ServicerContext[pb.ResumeRequest, pb.ResumeResponse]
+    ) -> pb.ResumeResponse:
+        """Go on with what was held back."""
+        steered = await self._steer_execution(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            SteerAction.RESUME,
+            reason=request.reason,
+        )
+        return pb.ResumeResponse(stream_version=steered.stream_version, status=steered.status)
+
+    async def Finalize(  # noqa: N802 - named by the contract
+        self, request: pb.FinalizeRequest, context: grpc.aio.ServicerContext[pb.FinalizeRequest, pb.FinalizeResponse]
+    ) -> pb.FinalizeResponse:
+        """Force an end."""
+        ended = await self._finalize_execution(
+            current_caller(),
+            scope_of(request.scope),
+            parse_id(request.execution_id, what="execution_id"),
+            status=request.status,
+            reason=request.reason,
+        )
+        return pb.FinalizeResponse(stream_version=ended.stream_version, status=ended.status)
+
+    async def Redrive(  # noqa: N802 - named by the contract
+        self, request: pb.RedriveRequest, context: grpc.aio.ServicerContext[pb.RedriveRequest, pb.RedriveResponse]
+    ) -> pb.RedriveResponse:
+        """Start a new execution at a step of an ended one."""
+        redriven = await self._redrive_execution(
+            current_caller(),
+            scope_of(request.scope),
+            RedriveRequest(
+                execution_id=parse_id(request.execution_id, what="execution_id"),
+                step=request.step,
+                reason=request.reason,
+                start_key=request.start_key,
+            ),
+        )
+        return pb.RedriveResponse(
+            execution_id=str(redriven.execution_id),
+            created=redriven.created,
+            path=redriven.path,
+            version=redriven.version,
+            step=redriven.step,
+        )
 
 
 def _optional_id(text: str) -> int | None:

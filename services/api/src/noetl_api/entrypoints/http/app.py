@@ -19,6 +19,7 @@ from noetl_api.entrypoints.http import (
     executions,
     logs,
     problems,
+    steering,
     variables,
     why,
     workers,
@@ -66,7 +67,7 @@ def make_app(*, use_cases: UseCases, tokens: Tokens, health: Health, metrics: Ap
     app.state.tokens = tokens
     problems.install(app)
     app.add_middleware(Observed, metrics=metrics)
-    for module in (executions, why, logs, events, variables, commands, catalog, credentials, workers):
+    for module in (executions, steering, why, logs, events, variables, commands, catalog, credentials, workers):
         app.include_router(module.router)
 
     @app.get("/api/health", tags=["health"])

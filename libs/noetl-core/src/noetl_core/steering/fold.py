@@ -1,0 +1,64 @@
+"""How steering changes an execution. Total and pure: it never refuses a fact."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from noetl_core.causes import is_cause
+from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.state import DeadlineOf
+from noetl_core.executions.state import Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.recorded import Recorded
+from noetl_core.steering.events import ExecutionInherited, ExecutionPaused, ExecutionResumed, SteeringEvent
+from noetl_core.steering.state import HeldCause
+
+
+def evolve(execution: Execution, event: SteeringEvent) -> Execution:
+    """The execution after somebody did something to it."""
+    match event:
+        case ExecutionPaused():
+            if execution.status is not ExecutionStatus.RUNNING:
+                return execution
+            return replace(execution, status=ExecutionStatus.PAUSED, pauses=execution.pauses + 1)
+        case ExecutionResumed():
+            if execution.status is not ExecutionStatus.PAUSED:
+                return execution
+            return replace(execution, status=ExecutionStatus.RUNNING, released=execution.held, held=())
+        case ExecutionInherited():
+            inherited = {name: Step(status=StepStatus.DONE, result=result) for name, result in event.results.items()}
+            return replace(
+                execution,
+                steps={**inherited, **execution.steps},
+                variables={**execution.variables, **event.values},
+                variable_refs={**execution.variable_refs, **event.refs},
+            )
+        case _:
+            assert_never(event)
+
+
+def is_held(execution: Execution, recorded: Recorded) -> bool:
+    """Whether the decision on an event waits for the execution to be resumed.
+
+    The end of an execution's time is not held: deadlines count while it is paused.
+    """
+    if execution.status is not ExecutionStatus.PAUSED or not is_cause(recorded):
+        return False
+    content = recorded.content
+    return not (isinstance(content, DeadlinePassed) and content.what == DeadlineOf.EXECUTION)
+
+
+def hold(execution: Execution, recorded: Recorded) -> Execution:
+    """The execution with an event held back, if it has to be."""
+    if not is_held(execution, recorded):
+        return execution
+    envelope = recorded.envelope
+    held = HeldCause(
+        version=recorded.stream_version,
+        event_type=envelope.event_type,
+        event_time=envelope.event_time,
+        node_name=envelope.node_name,
+        command_id=envelope.command_id,
+        meta=envelope.meta,
+    )
+    return replace(execution, held=(*execution.held, held))

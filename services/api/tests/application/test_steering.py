@@ -1,0 +1,282 @@
+"""Pause, resume, finalize and redrive for people: who may, what is refused, and what comes of it with a planner."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.finalize_execution import FinalizeExecution
+from noetl_api.application.playbooks import ParsedPlaybooks
+from noetl_api.application.query_executions import QueryExecutions
+from noetl_api.application.redrive_execution import RedriveExecution, Redriven, RedriveRequest, TooMuchToInherit
+from noetl_api.application.steer_execution import SteerExecution
+from noetl_api.telemetry import ApiMetrics
+from noetl_contracts.subjects import CANCEL_SUBJECT
+from noetl_core.errors import (
+    AlreadyTerminal,
+    InvalidInput,
+    KeyTaken,
+    NotFound,
+    NothingToRedrive,
+    NotPaused,
+    NotPermitted,
+    NotTerminal,
+    Unavailable,
+)
+from noetl_core.executions.state import ExecutionStatus
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
+from noetl_core.ports.steering import SteerAction
+from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.planning import Planning, ok
+from noetl_testkit.until import until
+
+ADA = Caller(name="ada", tenant_id="t", organization_id="o", role=Role.WRITER)
+RITA = Caller(name="rita", tenant_id="t", organization_id="o", role=Role.READER)
+RIVAL = Caller(name="rival", tenant_id="rival", organization_id="o", role=Role.WRITER)
+LINE = """
+workload: {who: world}
+workflow:
+- {step: a, tool: {kind: noop}, set: {ctx.n: "{{ output.data.n }}"}, next: {arcs: [{step: b}]}}
+- {step: b, tool: {kind: noop}, next: {arcs: [{step: c}]}}
+- {step: c, tool: {kind: noop}}
+"""
+FAILED = {
+    "status": "error",
+    "reference": None,
+    "parent_ref": None,
+    "context": {"error": {"kind": "unknown", "code": "X", "message": "no"}},
+}
+
+
+class NoProjections:
+    """A projector that has seen nothing yet: the log answers."""
+
+    async def get_execution(self, scope: Scope | None, execution_id: int, **options: Any) -> ExecutionView:
+        raise NotFound("execution", execution_id, code="execution.not_found")
+
+    async def list_executions(self, scope: Scope, **options: Any) -> ExecutionPage:
+        raise AssertionError("nobody lists here")
+
+    async def silent_commands(self, *, limit: int = 100, page_token: str = "") -> SilentPage:
+        raise AssertionError("nobody asks for silent commands")
+
+
+class World:
+    """Api's use cases and a planner, over the same twins."""
+
+    def __init__(self) -> None:
+        self.planning = Planning()
+        log, metrics = self.planning.log, ApiMetrics(MetricSet())
+        executions = QueryExecutions(projections=NoProjections(), log=log, signal=CommitSignal(), metrics=metrics)
+        self.steer = SteerExecution(log, self.planning.actors)
+        self.finalize = FinalizeExecution(log)
+        self.redrive = RedriveExecution(
+            log=log,
+            executions=executions,
+            catalog=self.planning.catalog,
+            parsed=ParsedPlaybooks(),
+            payloads=self.planning.payloads,
+            next_id=log.next_id,
+            metrics=metrics,
+        )
+
+    async def fail_at_b(self) -> int:
+        await self.planning.start(LINE, who="world")
+        await self.planning.run("a", ok(n=7))
+        await self.planning.run("b", FAILED)
+        return self.planning.execution_id
+
+    async def taken_up(self, redriven: Redriven) -> Planning:
+        self.planning.execution_id = redriven.execution_id
+        await until(lambda: len(self.planning.events()) > 1)
+        return self.planning
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    await world.planning.actors.stop()
+
+
+async def test_who_pauses_is_named_and_others_cannot(world: World) -> None:
+    await world.planning.start(LINE, who="w")
+    execution_id = world.planning.execution_id
+
+    steered = await world.steer(ADA, None, execution_id, SteerAction.PAUSE, reason="lunch")
+
+    assert steered.status == "PAUSED"
+    assert world.planning.events()[-1].envelope.meta == {"reason": "lunch", "paused_by": "ada"}
+    with pytest.raises(NotFound):
+        await world.steer(RIVAL, None, execution_id, SteerAction.RESUME)
+    with pytest.raises(NotPermitted):
+        await world.steer(RITA, None, execution_id, SteerAction.RESUME)
+    assert (await world.steer(ADA, None, execution_id, SteerAction.RESUME)).status == "RUNNING"
+
+
+async def test_steering_that_cannot_be_is_refused(world: World) -> None:
+    await world.planning.start(LINE, who="w")
+    execution_id = world.planning.execution_id
+
+    with pytest.raises(NotPaused):
+        await world.steer(ADA, None, execution_id, SteerAction.RESUME)
+    with pytest.raises(InvalidInput):
+        await world.steer(ADA, None, execution_id, SteerAction.PAUSE, reason="x" * 1001)
+    with pytest.raises(NotFound):
+        await world.steer(ADA, None, 12345, SteerAction.PAUSE)
+    with pytest.raises(Unavailable, match="NOETL_PLANNER_ADDRESS"):
+        await SteerExecution(world.planning.log, None)(ADA, None, execution_id, SteerAction.PAUSE)
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
+async def test_an_end_is_forced_and_workers_are_told(world: World, status: str) -> None:
+    await world.planning.start(LINE, who="w")
+    command = await world.planning.claim("a")
+    execution_id = world.planning.execution_id
+
+    ended = [await world.finalize(ADA, None, execution_id, status=status, reason="by hand") for _ in range(2)]
+
+    assert [one.status for one in ended] == [status, status]
+    assert ended[0] == ended[1]
+    assert world.planning.state.execution.status.value == status
+    assert world.planning.types()[-2:] == [f"workflow.{status.lower()}", f"playbook.{status.lower()}"]
+    assert world.planning.events()[-1].envelope.meta["finalized_by"] == "ada"
+    assert world.planning.log.hints[-1].subject == CANCEL_SUBJECT
+    with pytest.raises(AlreadyTerminal):
+        await world.planning.complete(command)
+
+
+async def test_what_has_ended_cannot_be_ended_in_another_way(world: World) -> None:
+    execution_id = await world.fail_at_b()
+
+    with pytest.raises(AlreadyTerminal):
+        await world.finalize(ADA, None, execution_id, status="COMPLETED")
+    with pytest.raises(AlreadyTerminal):
+        await world.steer(ADA, None, execution_id, SteerAction.PAUSE)
+
+
+async def test_an_end_that_is_none_is_refused(world: World) -> None:
+    await world.planning.start(LINE, who="w")
+
+    with pytest.raises(InvalidInput, match="COMPLETED or FAILED"):
+        await world.finalize(ADA, None, world.planning.execution_id, status="CANCELLED")
+    with pytest.raises(NotFound):
+        await world.finalize(RIVAL, None, world.planning.execution_id)
+    with pytest.raises(NotPermitted):
+        await world.finalize(RITA, None, world.planning.execution_id)
+
+
+async def test_a_failed_execution_is_taken_up_at_the_step_that_failed(world: World) -> None:
+    old = await world.fail_at_b()
+    before = world.planning.types()
+
+    redriven = await world.redrive(ADA, None, RedriveRequest(execution_id=old, reason="mended"))
+
+    assert world.planning.types() == before
+    planning = await world.taken_up(redriven)
+    assert planning.types() == [
+        "playbook.initialized",
+        "execution.inherited",
+        "workflow.initialized",
+        "step.enter",
+        "command.issued",
+    ]
+    first = planning.events()[0].envelope.meta
+    assert (first["redrive_of"], first["redriven_by"], first["reason"]) == (str(old), "ada", "mended")
+    command = await planning.claim("b")
+    assert (command.cause_step, dict(command.variables.values)) == ("a", {"n": 7})
+    assert command.results["a"]["context"] == {"select": {"/n": 7}}
+    await planning.complete(command)
+    await planning.run("c")
+    assert planning.state.execution.status is ExecutionStatus.COMPLETED
+    assert planning.state.execution.redrive_of == str(old)
+    assert planning.entered() == ["b", "c"]
+
+
+async def test_a_completed_execution_is_taken_up_at_the_step_that_is_named(world: World) -> None:
+    planning = await world.planning.start(LINE, who="w")
+    for step, result in (("a", ok(n=1)), ("b", ok()), ("c", ok())):
+        await planning.run(step, result)
+    old = planning.execution_id
+
+    with pytest.raises(NothingToRedrive):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=old))
+    redriven = await world.redrive(ADA, None, RedriveRequest(execution_id=old, step="c"))
+
+    planning = await world.taken_up(redriven)
+    assert planning.entered() == ["c"]
+    assert set((await planning.claim("c")).results) == {"a", "b", "c"}
+
+
+async def test_a_redrive_that_cannot_be_is_refused(world: World) -> None:
+    await world.planning.start(LINE, who="w")
+    running = world.planning.execution_id
+
+    with pytest.raises(NotTerminal):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=running))
+    await world.finalize(ADA, None, running)
+    with pytest.raises(NotFound) as missing:
+        await world.redrive(ADA, None, RedriveRequest(execution_id=running, step="nowhere"))
+    with pytest.raises(NotFound):
+        await world.redrive(RIVAL, None, RedriveRequest(execution_id=running, step="a"))
+    with pytest.raises(NotPermitted):
+        await world.redrive(RITA, None, RedriveRequest(execution_id=running, step="a"))
+    with pytest.raises(InvalidInput):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=running, step="a", start_key="call/x"))
+
+    assert missing.value.code == "execution.step_not_found"
+
+
+async def test_a_redrive_under_a_key_happens_once(world: World) -> None:
+    old = await world.fail_at_b()
+    asked = RedriveRequest(execution_id=old, start_key="again")
+
+    first = await world.redrive(ADA, None, asked)
+    again = await world.redrive(ADA, None, asked)
+
+    assert (first.created, again.created) == (True, False)
+    assert first.execution_id == again.execution_id
+    with pytest.raises(KeyTaken):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=old, step="c", start_key="again"))
+
+
+async def test_a_redrive_can_be_redriven(world: World) -> None:
+    old = await world.fail_at_b()
+    planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=old)))
+    await planning.run("b", FAILED)
+    second = planning.execution_id
+
+    planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=second)))
+    await planning.run("b")
+    await planning.run("c")
+
+    assert planning.state.execution.redrive_of == str(second)
+    assert planning.state.execution.variables == {"n": 7}
+    assert planning.state.execution.status is ExecutionStatus.COMPLETED
+
+
+async def test_much_is_told_in_several_events_of_one_append_and_too_much_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = "".join(
+        f"- {{step: s{n}, tool: {{kind: noop}}, next: {{arcs: [{{step: s{n + 1}}}]}}}}\n" for n in range(30)
+    )
+    planning = await world.planning.start(f"workflow:\n{steps}- {{step: s30, tool: {{kind: noop}}}}\n")
+    large = {"status": "ok", "reference": None, "parent_ref": None, "context": {"select": {"/x": "y" * 4000}}}
+    for n in range(30):
+        await planning.run(f"s{n}", large)
+    await planning.run("s30", FAILED)
+    old = planning.execution_id
+
+    planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=old)))
+
+    inherited = [one for one in planning.events() if one.envelope.event_type == "execution.inherited"]
+    assert len(inherited) > 5
+    assert set(planning.state.execution.steps) == {f"s{n}" for n in range(31)}
+    monkeypatch.setattr("noetl_api.application.redrive_execution.MAX_INHERITED_BYTES", 1000)
+    with pytest.raises(TooMuchToInherit):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=old))
