@@ -55,6 +55,7 @@ def encoded_requests(
     for number in range(requests):
         message = pb.AppendRequest()
         message.CopyFrom(empty)
+        message.places_only = drafts_per_request > 1  # as producers in bulk ask
         stream = message.streams.add(execution_id=str(execution_ids[number % len(execution_ids)]))
         for place in range(number * drafts_per_request, (number + 1) * drafts_per_request):
             draft = stream.drafts.add()

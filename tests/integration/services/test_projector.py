@@ -375,7 +375,7 @@ async def test_messages_that_are_no_events_are_put_aside_and_nobody_waits_for_th
     with scene.projector(NOETL_HEAD_POLL_SECONDS="60") as projector:
         await until(lambda: scene.listens(projector), seconds=60)
         events = await scene.append(history)
-        forged = replace(events[0][1], body=events[0][1].body.replace(b"default", b"another"))
+        forged = events[0][1]._replace(body=events[0][1].body.replace(b"default", b"another"))
         await scene.publish([(history.execution_id, forged), *events])
         await scene.settled(history)
 

@@ -66,8 +66,7 @@ class AppendRequest:
     producer: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(NamedTuple):
     """Outcome for one draft: its event, or the first one under its key."""
 
     event: StoredEvent

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from json.encoder import encode_basestring as _q  # a text in quotes, escaped as the canonical encoder does it
 from typing import Any, NamedTuple, cast
 
-from noetl_core.canonical import JsonObject, JsonValue, decode, encode, sha256_hex
+from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, decode, encode, native, sha256_hex
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
@@ -66,33 +65,41 @@ class Spelt(NamedTuple):
 
 
 def spell(draft: Draft) -> Spelt:
-    """Encode the nested parts of a draft, and digest its content.
-
-    The text around them is put together here instead of being encoded as one object, which takes a third of the time;
-    tests hold it to be equal to what `encode` gives.
-    """
+    """Encode the nested parts of a draft, and digest its content."""
     raw = draft.meta
-    meta = encode(raw if type(raw) is dict else dict(raw)) if raw else b"{}"
-    result = b"null" if draft.result is None else encode(dict(draft.result))
+    meta = _spelt(raw) if raw else b"{}"
+    result = b"null" if draft.result is None else _spelt(draft.result)
     ref = b"null" if draft.payload_ref is None else encode(draft.payload_ref.to_json())
     content_meta = meta
     if raw and not _NOT_CONTENT.isdisjoint(raw):
         content_meta = encode({key: value for key, value in raw.items() if key not in _NOT_CONTENT})
-    aggregate_id = "" if draft.aggregate_type == EXECUTION_AGGREGATE else draft.aggregate_id
-    before = (
-        f'{{"aggregate_id":{_q(aggregate_id)},"aggregate_type":{_q(draft.aggregate_type)}'
-        f',"event_type":{_q(draft.event_type)},"meta":'
-    )
-    between = f',"node_name":{_q(draft.node_name)},"payload_ref":'
-    content = b'%b%b%b%b,"result":%b,"schema_version":%d}' % (
-        utf8(before),
-        content_meta,
-        utf8(between),
-        ref,
-        result,
-        draft.schema_version,
+    content = _join(
+        {
+            "aggregate_id": "" if draft.aggregate_type == EXECUTION_AGGREGATE else draft.aggregate_id,
+            "aggregate_type": draft.aggregate_type,
+            "event_type": draft.event_type,
+            "meta": native.spelt(content_meta),
+            "node_name": draft.node_name,
+            "payload_ref": native.spelt(ref),
+            "result": native.spelt(result),
+            "schema_version": draft.schema_version,
+        }
     )
     return Spelt(meta, result, ref, sha256_hex(content))
+
+
+def _spelt(value: Mapping[str, Any]) -> bytes:
+    if type(value) is SpeltObject:
+        return value.spelt
+    return encode(value if type(value) is dict else dict(value))
+
+
+def _join(parts: dict[str, Any]) -> bytes:
+    """An object whose parts are in the order that RFC 8785 wants; tests hold it to be equal to what `encode` gives."""
+    try:
+        return native.join(parts)
+    except TypeError:
+        raise NotCanonical("a lone surrogate", path="a text of the event") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +132,7 @@ class Envelope:
     trace: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredEvent:
+class StoredEvent(NamedTuple):
     """An event in the log. The bytes are the truth; everything else about it is an extract."""
 
     body: bytes
@@ -198,50 +204,52 @@ def encode_body(
 ) -> bytes:
     """Canonical bytes of everything about an event that does not depend on its place; absent facts are left out.
 
-    Put together in the order of keys that RFC 8785 wants; see `spell`.
+    Put together in the order of keys that RFC 8785 wants.
     """
     spelt = spelt or spell(draft)
     stream_id = str(execution_id)
-    head = (
-        f'{{"aggregate_id":{_q(draft.aggregate_id or stream_id)},"aggregate_type":{_q(draft.aggregate_type)}'
-        f"{_optional('causation_id', draft.causation_id)}{_optional('command_id', draft.command_id)}"
-        f',"content_sha256":"{content_sha256}"{_optional("correlation_id", draft.correlation_id)}'
-        f',"event_id":"{event_id}","event_time":"{_time_text(event_time)}","event_type":{_q(draft.event_type)}'
-        f',"execution_id":"{stream_id}"{_optional("frame_id", draft.frame_id)}'
-        f',"idempotency_key":{_q(draft.idempotency_key)}'
-    )
-    middle = (
-        f'{_optional("node_name", draft.node_name)},"organization_id":{_q(organization_id)}'
-        f"{_optional('parent_event_id', draft.parent_event_id)}{_optional('parent_execution_id', parent_execution_id)}"
-    )
-    tail = (
-        f',"schema_name":{_q("noetl." + draft.event_type)},"schema_version":{draft.schema_version}'
-        f'{_optional("stage_id", draft.stage_id)},"stream_id":"{stream_id}","tenant_id":{_q(tenant_id)}'
-        f"{_optional('trace', draft.trace)}}}"
-    )
-    return b"".join(
-        (
-            utf8(head),
-            b',"meta":' + spelt.meta if draft.meta else b"",
-            utf8(middle),
-            b',"payload_ref":' + spelt.payload_ref if draft.payload_ref is not None else b"",
-            utf8(_optional("producer", producer)) if producer else b"",
-            b',"result":' + spelt.result if draft.result else b"",
-            utf8(tail),
-        )
-    )
-
-
-def _optional(name: str, text: str) -> str:
-    return f',"{name}":{_q(text)}' if text else ""
-
-
-def utf8(text: str) -> bytes:
-    """Text as UTF-8; what it cannot carry is refused as it is everywhere."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise NotCanonical("a lone surrogate", path="a text of the event") from None
+    parts: dict[str, Any] = {
+        "aggregate_id": draft.aggregate_id or stream_id,
+        "aggregate_type": draft.aggregate_type,
+    }
+    if draft.causation_id:
+        parts["causation_id"] = draft.causation_id
+    if draft.command_id:
+        parts["command_id"] = draft.command_id
+    parts["content_sha256"] = content_sha256
+    if draft.correlation_id:
+        parts["correlation_id"] = draft.correlation_id
+    parts["event_id"] = str(event_id)
+    parts["event_time"] = _time_text(event_time)
+    parts["event_type"] = draft.event_type
+    parts["execution_id"] = stream_id
+    if draft.frame_id:
+        parts["frame_id"] = draft.frame_id
+    parts["idempotency_key"] = draft.idempotency_key
+    if draft.meta:
+        parts["meta"] = native.spelt(spelt.meta)
+    if draft.node_name:
+        parts["node_name"] = draft.node_name
+    parts["organization_id"] = organization_id
+    if draft.parent_event_id:
+        parts["parent_event_id"] = draft.parent_event_id
+    if parent_execution_id:
+        parts["parent_execution_id"] = parent_execution_id
+    if draft.payload_ref is not None:
+        parts["payload_ref"] = native.spelt(spelt.payload_ref)
+    if producer:
+        parts["producer"] = producer
+    if draft.result:
+        parts["result"] = native.spelt(spelt.result)
+    parts["schema_name"] = f"noetl.{draft.event_type}"
+    parts["schema_version"] = draft.schema_version
+    if draft.stage_id:
+        parts["stage_id"] = draft.stage_id
+    parts["stream_id"] = stream_id
+    parts["tenant_id"] = tenant_id
+    if draft.trace:
+        parts["trace"] = draft.trace
+    return _join(parts)
 
 
 def parse_body(body: bytes) -> Envelope:

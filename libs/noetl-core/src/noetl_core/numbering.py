@@ -178,7 +178,7 @@ def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Ove
         if duplicate is not None:
             appended.append(Appended(event=duplicate.event, duplicate=True))
         else:
-            appended.append(Appended(event=tail.place(draft), duplicate=False))
+            appended.append(Appended(tail.place(draft), False))
     overlay.heads[head.execution_id] = tail.head()
     return tuple(appended)
 
@@ -250,6 +250,7 @@ class _Tail:
     def __init__(self, head: Head, overlay: _Overlay) -> None:
         self._head = head
         self._overlay = overlay
+        self._own_id = str(head.execution_id)
         self._version = head.version
         self._checksum = head.checksum
         self._terminal = head.terminal
@@ -275,42 +276,35 @@ class _Tail:
             raise AlreadyTerminal(str(head.execution_id))
         if draft.not_before is not None and overlay.view.now < draft.not_before:
             raise TooEarly(f"{draft.event_type} may not happen before {draft.not_before.isoformat()}")
-        aggregate_id = draft.aggregate_id or str(head.execution_id)
+        aggregate_id = draft.aggregate_id or self._own_id
         aggregate_version = self._next_aggregate_version(draft, aggregate_id)
-        self._version += 1
+        version, before = self._version + 1, self._checksum
         checksum = chain_checksum(
-            prev_checksum=self._checksum,
-            stream_version=self._version,
+            prev_checksum=before,
+            stream_version=version,
             aggregate_version=aggregate_version,
             ingest_time=self._ingest_time,
             body=prepared.body,
         )
-        stored = StoredEvent(
-            body=prepared.body,
-            stream_version=self._version,
-            aggregate_version=aggregate_version,
-            ingest_time=self._ingest_time,
-            prev_checksum=self._checksum,
-            checksum=checksum,
-        )
-        self._checksum = checksum
+        stored = StoredEvent(prepared.body, version, aggregate_version, self._ingest_time, before, checksum)
+        self._version, self._checksum = version, checksum
         if is_terminal(draft.event_type):
             self._terminal = True
         known = KnownKey(prepared.content_sha256, prepared.event_id, stored)
         overlay.keys[(head.execution_id, draft.idempotency_key)] = known
-        if self._version == 1:
+        if version == 1:
             overlay.remember_start(head, known)
         overlay.events.append(PlacedEvent(stored, prepared, head, aggregate_id))
         return stored
 
     def _next_aggregate_version(self, draft: Draft, aggregate_id: str) -> int:
         """The execution's own aggregate moves with its stream; others count their own events."""
-        is_own = draft.aggregate_type == EXECUTION_AGGREGATE
-        where = (self._head.execution_id, aggregate_id)
-        current = self._version if is_own else self._overlay.aggregate_version(*where)
+        if draft.aggregate_type == EXECUTION_AGGREGATE:
+            current = self._version
+        else:
+            current = self._overlay.aggregate_version(self._head.execution_id, aggregate_id)
+            self._overlay.aggregates[(self._head.execution_id, aggregate_id)] = current + 1
         expected = draft.expected_aggregate_version
         if expected is not None and expected != current:
             raise VersionConflict(subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current)
-        if not is_own:
-            self._overlay.aggregates[where] = current + 1
         return current + 1

@@ -128,7 +128,10 @@ class Api:
             return ids.next(time.time_ns() // 1_000_000)
 
         def prepared(request: AppendRequest) -> PreparedRequest:
-            return prepare(request, next_event_id=next_id, now=_now(), shard_count=settings.shard_count)
+            now_ms = time.time_ns() // 1_000_000
+            return prepare(
+                request, next_event_id=lambda: ids.next(now_ms), now=_now(), shard_count=settings.shard_count
+            )
 
         log = GroupCommit(PostgresEventLog(pool), prepare=prepared, signal=self._signal, metrics=self._metrics.append)
         self._group.on_stop(log.close)

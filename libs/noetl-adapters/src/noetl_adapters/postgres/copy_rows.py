@@ -31,6 +31,7 @@ EVENT_COLUMNS: Final = (
 )  # fmt: skip
 OUTBOX_COLUMNS: Final = ("shard", "execution_id", "subject", "message_id", "headers", "body")
 
+_EVENT_WIDTH: Final = len(EVENT_COLUMNS)
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER: Final = b"\xff\xff"
 _NULL: Final = b"\xff\xff\xff\xff"
@@ -69,11 +70,17 @@ def event_rows_binary(events: Sequence[PlacedEvent]) -> bytearray:
 
 def _place_of(stored: StoredEvent, execution_id: int, prepared: PreparedDraft) -> bytes:
     """The fields of fixed size in one go; only the first event of a stream has no checksum before it."""
-    before = (len(EVENT_COLUMNS), 8, stored.stream_version, 8, stored.aggregate_version, 8, _time(stored.ingest_time))
-    after = (64, stored.checksum.encode(), 8, execution_id, 8, prepared.event_id, 8, _time(prepared.event_time))
-    if stored.prev_checksum:
-        return _place(*before, 64, stored.prev_checksum.encode(), *after)
-    return _first_place(*before, 0, *after)
+    _, version, aggregate_version, ingest_time, before, checksum = stored
+    times = _time(ingest_time), _time(prepared.event_time)
+    if before:
+        return _place(
+            _EVENT_WIDTH, 8, version, 8, aggregate_version, 8, times[0], 64, before.encode(), 64, checksum.encode(),
+            8, execution_id, 8, prepared.event_id, 8, times[1],
+        )  # fmt: skip
+    return _first_place(
+        _EVENT_WIDTH, 8, version, 8, aggregate_version, 8, times[0], 0, 64, checksum.encode(),
+        8, execution_id, 8, prepared.event_id, 8, times[1],
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

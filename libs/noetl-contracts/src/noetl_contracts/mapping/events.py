@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from noetl.common.v1 import common_pb2 as common
 from noetl.event.v1 import event_pb2 as pb
 from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend, StreamStart
-from noetl_core.canonical import decode, encode
+from noetl_core.canonical import decode, encode, read_spelt
 from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
@@ -33,6 +33,14 @@ def json_object(data: bytes, what: str) -> dict[str, Any]:
         return {}
     value: Any = decode(data)
     if type(value) is not dict:
+        raise InvalidInput(f"{what} is not a JSON object")
+    return value
+
+
+def _part(data: bytes, what: str) -> Mapping[str, Any]:
+    """As `json_object`; what is canonical already keeps its bytes, which the log would spell the same again."""
+    value: Any = read_spelt(data)
+    if not isinstance(value, dict):
         raise InvalidInput(f"{what} is not a JSON object")
     return value
 
@@ -101,9 +109,9 @@ def draft(message: pb.Draft) -> Draft:
         stage_id=message.stage_id,
         frame_id=message.frame_id,
         command_id=message.command_id,
-        result=json_object(message.result_json, "result_json") if message.result_json else None,
+        result=_part(result_json, "result_json") if (result_json := message.result_json) else None,
         payload_ref=payload_ref(message.payload_ref) if message.HasField("payload_ref") else None,
-        meta=json_object(message.meta_json, "meta_json"),
+        meta=_part(meta_json, "meta_json") if (meta_json := message.meta_json) else {},
         not_before=moment(message.not_before) if message.HasField("not_before") else None,
         trace=message.trace,
     )
@@ -200,22 +208,27 @@ def appended_message(outcome: Appended) -> pb.AppendedEvent:
     return pb.AppendedEvent(event=stored_message(outcome.event), duplicate=outcome.duplicate)
 
 
-def append_response(outcomes: Sequence[Appended]) -> pb.AppendResponse:
+def append_response(outcomes: Sequence[Appended], *, places_only: bool = False) -> pb.AppendResponse:
     """The outcome of an append as a message, filled in place: a large append has a thousand of them."""
     response = pb.AppendResponse()
+    add = response.events.add
     times: dict[datetime, Timestamp] = {}
-    for outcome in outcomes:
-        event, added = outcome.event, response.events.add()
+    for event, duplicate in outcomes:
+        added = add()
         stored = added.event
-        stored.body = event.body
         stored.stream_version = event.stream_version
         stored.aggregate_version = event.aggregate_version
+        if duplicate:
+            added.duplicate = True
+        elif places_only:
+            continue
+        stored.body = event.body
         stored.prev_checksum = event.prev_checksum
         stored.checksum = event.checksum
-        if event.ingest_time not in times:
-            times[event.ingest_time] = timestamp(event.ingest_time)
-        stored.ingest_time.CopyFrom(times[event.ingest_time])
-        added.duplicate = outcome.duplicate
+        moment = times.get(event.ingest_time)
+        if moment is None:
+            moment = times[event.ingest_time] = timestamp(event.ingest_time)
+        stored.ingest_time.CopyFrom(moment)
     return response
 
 

@@ -1,14 +1,14 @@
-"""Canonical bytes: the C encoder where it spells a value canonically, a careful writer where it does not."""
+"""Canonical bytes: the fast writer where it spells a value canonically, a careful one where it does not."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from json import JSONEncoder
-from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]  # the stubs lack one
-from typing import Any, cast
+from typing import Any
 
+from noetl_core.canonical import native
 from noetl_core.canonical.values import (
     MAX_DEPTH,
     MAX_SAFE_INTEGER,
@@ -24,29 +24,6 @@ _FAST_ENCODER = JSONEncoder(
 )
 
 
-def _chunks(encoder: JSONEncoder) -> Callable[[object, int], Iterable[str]]:
-    """What the encoder makes anew for every value, made once: for small values that is half of the work."""
-    if c_make_encoder is None:  # an interpreter without the C encoder
-        return lambda value, _: (encoder.encode(value),)
-    return cast(
-        "Callable[[object, int], Iterable[str]]",
-        c_make_encoder(
-            None,
-            encoder.default,
-            encode_basestring,
-            None,
-            encoder.key_separator,
-            encoder.item_separator,
-            encoder.sort_keys,
-            encoder.skipkeys,
-            encoder.allow_nan,
-        ),
-    )
-
-
-_fast_chunks = _chunks(_FAST_ENCODER)
-
-
 def sha256_hex(data: bytes) -> str:
     """The checksum that NoETL uses everywhere: SHA-256 as lowercase hex."""
     return hashlib.sha256(data).hexdigest()
@@ -57,14 +34,19 @@ def encode(value: object) -> bytes:
     try:
         if type(value) in (dict, list, tuple) and _suits_fast_encoder(value, 0):
             try:
-                return "".join(_fast_chunks(value, 0)).encode()
-            except UnicodeEncodeError:
-                pass  # a lone surrogate; only the careful writer can say where
+                return native.write(value)
+            except TypeError:
+                pass  # a lone surrogate, and only the careful writer can say where; or a key that is not quite text
         parts: list[str] = []
         write(value, parts, 0)
         return "".join(parts).encode()
     except Refused as refusal:
         raise refusal.located() from None
+
+
+def suits(value: dict[str, Any]) -> bool:
+    """Whether the fast writer spells an object canonically, but for lone surrogates, which it refuses."""
+    return _suits_fast_encoder(value, 0)
 
 
 def write(value: object, parts: list[str], depth: int) -> None:
@@ -115,13 +97,13 @@ def number_text(number: float) -> str:
 
 
 def _suits_fast_encoder(value: Any, depth: int) -> bool:
-    """Whether the C encoder spells a container canonically; lone surrogates show when its text is encoded."""
+    """Whether the fast writer spells a container canonically; lone surrogates show when it does."""
     if depth == MAX_DEPTH:
         return False
     if type(value) is dict:
         try:
             names = "".join(value)
-        except TypeError:  # the C encoder would turn other keys into text
+        except TypeError:  # keys that are no text
             return False
         # Python orders by code point, RFC 8785 by UTF-16 unit: they agree up to the end of the first plane.
         if not names.isascii() and max(names) > "\uffff":

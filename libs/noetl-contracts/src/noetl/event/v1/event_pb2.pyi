@@ -225,8 +225,11 @@ class AppendRequest(_message.Message):
     FENCE_FIELD_NUMBER: _builtins.int
     HINTS_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
+    PLACES_ONLY_FIELD_NUMBER: _builtins.int
     producer: _builtins.str
     """URN of the producer."""
+    places_only: _builtins.bool
+    """Answer with the places of new events only, for producers in bulk that know what they sent; duplicates come whole."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose executions these are; see Scope."""
@@ -251,10 +254,11 @@ class AppendRequest(_message.Message):
         fence: _common_pb2.Fence | None = ...,
         hints: _abc.Iterable[Global___Hint] | None = ...,
         producer: _builtins.str = ...,
+        places_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "hints", b"hints", "producer", b"producer", "scope", b"scope", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "hints", b"hints", "places_only", b"places_only", "producer", b"producer", "scope", b"scope", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -296,7 +300,7 @@ class AppendedEvent(_message.Message):
     """True when the key had been used before with the same content."""
     @_builtins.property
     def event(self) -> Global___StoredEvent:
-        """The event as it stands in the log."""
+        """The event as it stands in the log; without body and checksums if only its place was asked for."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class EventServicer(pb_grpc.EventServiceServicer):
         caller = current_caller()
         scope = acting_scope(caller, scope_of(request.scope))
         appended = await self._append_events(caller, mapping.append_request(request, scope))
-        return mapping.append_response(appended)
+        return mapping.append_response(appended, places_only=request.places_only)
 
     async def Read(  # noqa: N802 - named by the contract
         self, request: pb.ReadRequest, context: grpc.aio.ServicerContext[pb.ReadRequest, pb.ReadResponse]

@@ -1,0 +1,124 @@
+"""The fast writer is exact where it is used, and objects that keep their bytes are what the strict reader reads."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from noetl_core.canonical import JsonValue, SpeltObject, decode, encode, native, read_spelt
+from noetl_core.canonical.encoding import suits, write
+from noetl_core.canonical.values import MAX_SAFE_INTEGER
+from noetl_core.errors import NotCanonical
+
+thorough = settings(deadline=None, derandomize=True, max_examples=100)
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NAMES = TEXT | st.text(st.characters(max_codepoint=0x80)) | st.text(st.sampled_from("a\uffff\U00010000\ue000"))
+NUMBERS = (
+    st.integers(-MAX_SAFE_INTEGER, MAX_SAFE_INTEGER)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(1e-5, 1e17)
+    | st.builds(lambda digits, exponent: float(f"{digits}e{exponent}"), st.integers(-9999, 9999), st.integers(-7, 19))
+)
+VALUES: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | NUMBERS | NAMES,
+    lambda inner: st.lists(inner) | st.dictionaries(NAMES, inner),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(NAMES, VALUES)
+
+
+def carefully(value: object) -> bytes:
+    parts: list[str] = []
+    write(value, parts, 0)
+    return "".join(parts).encode()
+
+
+@thorough
+@given(OBJECTS)
+@example({"n": 0.0001, "m": 9999999999999998.0, "k": 123456789012345.67, "text": '\x00\x1f\x7f\u2028\\"\b\f'})
+def test_what_suits_is_spelt_as_the_careful_writer_does_it(value: dict[str, Any]) -> None:
+    if suits(value):
+        assert native.write(value) == carefully(value)
+        assert native.PlainWriter().write(value) == carefully(value)
+    assert encode(value) == carefully(value)
+
+
+@thorough
+@given(OBJECTS)
+def test_canonical_bytes_are_read_as_the_strict_reader_does_it(value: dict[str, Any]) -> None:
+    data = encode(value)
+
+    read = read_spelt(data)
+
+    assert read == decode(data)
+    assert encode(read) == data
+    if isinstance(read, SpeltObject):
+        assert read.spelt == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"b":1,"a":2}',
+        b'{ "a":1}',
+        b'{"a":1.0}',
+        b'{"a":1e2}',
+        b'{"a":-0}',
+        b'{"a":"\\u0061"}',
+        b'{"a":"\\/"}',
+        b"[1]",
+    ],
+)
+def test_other_spellings_are_read_but_not_kept(data: bytes) -> None:
+    read = read_spelt(data)
+
+    assert not isinstance(read, SpeltObject)
+    assert read == decode(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":1,"a":1}', b'{"a":NaN}', b'{"a":9007199254740993}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"{", b""]
+)
+def test_what_is_ambiguous_is_refused(data: bytes) -> None:
+    with pytest.raises(NotCanonical):
+        read_spelt(data)
+
+
+def test_an_object_that_keeps_its_bytes_cannot_be_changed() -> None:
+    read = read_spelt(b'{"a":1}')
+    assert isinstance(read, SpeltObject)
+
+    changes: list[Callable[[], object]] = [
+        lambda: read.update({"b": 2}),
+        lambda: read.__setitem__("b", 2),
+        lambda: read.pop("a"),
+        lambda: read.setdefault("b", 2),
+        read.clear,
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="cannot be changed"):
+            change()
+    assert read == {"a": 1}
+    assert copy.deepcopy(read) == read
+    again = pickle.loads(pickle.dumps(read))  # noqa: S301 - our own bytes
+    assert (again, again.spelt) == ({"a": 1}, b'{"a":1}')
+
+
+@thorough
+@given(st.dictionaries(NAMES, TEXT | st.integers(0, 99)), OBJECTS)
+def test_parts_are_joined_alike_with_and_without_the_fast_writer(texts: dict[str, str | int], part: JsonValue) -> None:
+    plain, data = native.PlainWriter(), encode(part)
+    names = sorted({*texts, "part"})
+
+    joined = native.join({name: texts.get(name, native.spelt(data)) for name in names if name != "part"})
+
+    assert joined == plain.join({name: texts[name] for name in names if name != "part"})
+    assert native.join({"part": native.spelt(data)}) == plain.join({"part": plain.Spelt(data)})
+    with pytest.raises(TypeError):
+        native.join({"text": "\ud800"})
+    with pytest.raises(TypeError):
+        plain.join({"text": "\ud800"})
