@@ -11,6 +11,7 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State, empty, fold, fold_all, prune
+from noetl_core.loops.state import Loop
 from noetl_core.state_json import FORMAT, decode_state, encode_state
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
@@ -46,6 +47,25 @@ FULL = State(
         steps={"ü\u0000 step": STEP},
         arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK), Arrival(step="j", cause_step="a", chunk=CHUNK)),
         streams={"s": ChunkQueue(activation=3, waiting=(CHUNK, CHUNK), closed=True)},
+        loops={
+            "l": Loop(
+                loop_id="loop_1_l_2",
+                activation=2,
+                mode="parallel",
+                total=9,
+                max_in_flight=4,
+                started_version=3,
+                items=(1, {"a": [None]}),
+                collection=WORKLOAD,
+                begun=5,
+                finished=((0, 1), (3, 3)),
+                success=2,
+                failed=1,
+                first_error={"index": 3, "code": "x", "message": None},
+                before={"v": {"value": None}, "w": {}},
+                status="partial",
+            )
+        },
         failure={},
         deadline=LATER,
         started_at=LATER,
@@ -76,6 +96,8 @@ FULL = State(
             parked=ParkedCall(call_id="k", child_execution_id="7", pipeline=WORKLOAD, status="completed"),
             deadline=LATER,
             streamed=Place(call=1, chunk=5),
+            loop_id="loop_1_l_2",
+            loop_index=7,
         )
     },
     stream_version=7,
@@ -105,6 +127,7 @@ def test_the_example_above_leaves_no_field_at_its_default() -> None:
         FULL.execution,
         *FULL.execution.steps.values(),
         *FULL.execution.arrivals,
+        *FULL.execution.loops.values(),
         *FULL.commands.values(),
     ):
         check(part)

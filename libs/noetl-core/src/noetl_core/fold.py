@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
@@ -17,6 +18,9 @@ from noetl_core.deadlines.fold import open_deadline, pass_deadline, stop_left_op
 from noetl_core.executions.events import ExecutionEvent, StepExited
 from noetl_core.executions.fold import evolve as evolve_execution
 from noetl_core.executions.state import Execution, Step, StepStatus
+from noetl_core.loops.events import LoopDone, LoopEvent
+from noetl_core.loops.fold import evolve as evolve_loops
+from noetl_core.loops.fold import take_outcome
 from noetl_core.recorded import Recorded
 from noetl_core.steering.events import SteeringEvent
 from noetl_core.steering.fold import evolve as evolve_steering
@@ -72,7 +76,7 @@ def fold(state: State, recorded: Recorded) -> State:
         commands = {**commands, content.command_id: command}
         counts = command.evaluation is None and command.status is not CommandStatus.STOPPED
         if isinstance(content, CallDone | CallFailed) and counts:
-            execution = close_queue(_with_result(execution, content), content.step)
+            execution = _with_outcome(execution, content)
         elif isinstance(content, CommandIssued) and content.evaluation:
             execution = drop_queue_of_left(execution, content.evaluation)
     elif isinstance(content, ChunkRouted):
@@ -83,6 +87,8 @@ def fold(state: State, recorded: Recorded) -> State:
         execution, commands = pass_deadline(execution, commands, content, recorded)
     elif isinstance(content, SteeringEvent):
         execution = evolve_steering(execution, content)
+    elif isinstance(content, LoopEvent):
+        execution = _with_loop(execution, content, recorded.stream_version)
     else:
         unknown += 1
     execution = hold(execution, recorded)
@@ -109,15 +115,17 @@ def fold_all(state: State, events: Iterable[Recorded]) -> State:
 def prune(state: State) -> State:
     """Drop closed commands that nothing can refer to any more, so that state stays bounded by the playbook's size.
 
-    The last closed attempt of each step stays: a worker may repeat a completion whose answer it never saw.
+    The last closed attempt of each step stays, and those with whose completion an open one was handed over: a worker
+    may repeat a completion whose answer it never saw.
     """
     execution = state.execution
     held = {cause.command_id for cause in (*execution.held, *execution.released)}
     latest: dict[tuple[str, bool], Command] = {}
     kept: dict[str, Command] = {}
+    handing = {command.claimed_after for command in state.commands.values() if command.is_open}
     for command_id, command in state.commands.items():
         node = (command.step, command.evaluation is None)  # a step may be called as an internal command is
-        if command.is_open or command_id in held:
+        if command.is_open or command_id in held or command_id in handing:
             kept[command_id] = command
         elif (other := latest.get(node)) is None or other.stream_version < command.stream_version:
             latest[node] = command
@@ -125,6 +133,26 @@ def prune(state: State) -> State:
     return state if len(kept) == len(state.commands) else replace(state, commands=kept)
 
 
-def _with_result(execution: Execution, content: CallDone | CallFailed) -> Execution:
-    before = execution.steps.get(content.step, Step(status=StepStatus.ACTIVE))
-    return replace(execution, steps={**execution.steps, content.step: replace(before, result=content.result)})
+def _with_outcome(execution: Execution, content: CallDone | CallFailed) -> Execution:
+    """An item's outcome counts for its loop; any other is the result of its step."""
+    if content.loop_id is None or content.loop_iteration_index is None:
+        return close_queue(_with_result(execution, content.step, content.result), content.step)
+    loops = take_outcome(
+        execution.loops,
+        step=content.step,
+        loop_id=content.loop_id,
+        index=content.loop_iteration_index,
+        result=content.result,
+    )
+    return replace(execution, loops=loops)
+
+
+def _with_loop(execution: Execution, content: LoopEvent, stream_version: int) -> Execution:
+    if isinstance(content, LoopDone):
+        execution = _with_result(execution, content.step, content.result)
+    return replace(execution, loops=evolve_loops(execution.loops, content, stream_version=stream_version))
+
+
+def _with_result(execution: Execution, step: str, result: Mapping[str, Any] | None) -> Execution:
+    before = execution.steps.get(step, Step(status=StepStatus.ACTIVE))
+    return replace(execution, steps={**execution.steps, step: replace(before, result=result)})

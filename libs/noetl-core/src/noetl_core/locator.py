@@ -140,6 +140,11 @@ def result_locator(*, execution_id: ExecutionId, step: str, result_id: str) -> L
     return Locator(("execution", str(execution_id), "result", step, result_id))
 
 
+def loop_locator(*, execution_id: ExecutionId, loop_id: str) -> Locator:
+    """What the items of a loop gave, put together from their events."""
+    return Locator(("execution", str(execution_id), "loop", loop_id))
+
+
 def payload_locator(*, tenant_id: str, organization_id: str, sha256: str) -> Locator:
     """The payload with this digest in an organization's part of the payload store."""
     if not _SHA256.fullmatch(sha256):

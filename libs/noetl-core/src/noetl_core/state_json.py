@@ -12,6 +12,7 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State
+from noetl_core.loops.state_json import loop_object, loop_progress, read_loop
 from noetl_core.payloads import PayloadRef
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
@@ -71,6 +72,8 @@ def state_object(state: State) -> JsonObject:
             "steps": {name: _step_object(step) for name, step in execution.steps.items()},
             "arrivals": [_arrival_object(one) for one in execution.arrivals],
             "streams": {step: queue.to_json() for step, queue in execution.streams.items()},
+            "loops": {name: loop_object(loop) for name, loop in execution.loops.items()},
+            "loop_progress": {name: loop_progress(loop) for name, loop in execution.loops.items()},
             "failure": execution.failure,
             "deadline": _time_text(execution.deadline),
             "started_at": _time_text(execution.started_at),
@@ -129,6 +132,8 @@ def _command_object(command: Command) -> JsonObject:
             "parked": command.parked.to_json() if command.parked else None,
             "deadline": _time_text(command.deadline),
             "streamed": command.streamed.to_json() if command.streamed != Place() else None,
+            "loop_id": command.loop_id,
+            "loop_index": command.loop_index,
         }
     )
 
@@ -180,6 +185,7 @@ def _execution(fields: _Fields) -> Execution:
         steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
         arrivals=tuple(_arrival(one) for one in fields.get("arrivals", ())),
         streams={step: ChunkQueue.from_json(one) for step, one in fields.get("streams", {}).items()},
+        loops={name: read_loop(one) for name, one in fields.get("loops", {}).items()},
         failure=fields.get("failure"),
         deadline=_time(fields.get("deadline")),
         started_at=_time(fields.get("started_at")),
@@ -231,6 +237,8 @@ def _command(command_id: str, fields: _Fields) -> Command:
         parked=ParkedCall.from_json(fields["parked"]) if "parked" in fields else None,
         deadline=_time(fields.get("deadline")),
         streamed=Place.from_json(fields.get("streamed")),
+        loop_id=fields.get("loop_id", ""),
+        loop_index=fields.get("loop_index", 0) if "loop_id" in fields else None,
     )
 
 

@@ -19,6 +19,7 @@ from noetl_core.errors import PlaybookInvalid, Problem
 from noetl_core.fold import State, empty, fold
 from noetl_core.payloads import PayloadRef
 from noetl_core.recorded import Recorded, record
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 AT_ONCE = 12
 
@@ -159,12 +160,15 @@ class _Runner:
                 events.append(record(stored))
                 state = fold(state, events[-1])
         results = {
-            name: await self._load(step.result["reference"])
+            name: await self._load(state.execution.execution_id, step.result)
             for name, step in state.execution.steps.items()
             if step.result and step.result.get("reference")
         }
         return Came(state=state, events=events, results=results)
 
-    async def _load(self, reference: Mapping[str, Any]) -> Any:
+    async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
+        reference = result["reference"]
+        if is_loop_reference(reference):
+            return await LoopResults(self.log, self.payloads)(None, execution_id, result)
         fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
         return decode(await self.payloads.get(PayloadRef(**fields)))

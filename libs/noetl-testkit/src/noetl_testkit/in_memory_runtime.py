@@ -35,6 +35,7 @@ from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.turn import TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_worker.application.child_calls import ChildCalls
@@ -138,10 +139,11 @@ class InMemoryRuntime:
             playbook_env={},
             metrics=ApiMetrics(MetricSet()),
         )
+        self._loops = LoopResults(self.log, self.payloads)
         python: Any = PythonHere()  # in the place of the pool of children
         self._run = RunCommand(
             playbooks=self._playbooks,
-            names=StepNames(self.payloads),
+            names=StepNames(self.payloads, self._loops),
             pipeline=Pipeline(
                 ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}),
                 sleep=self._pass_time,
@@ -149,6 +151,7 @@ class InMemoryRuntime:
             ),
             persist=PersistBeforeEmit(self.payloads),
             payloads=self.payloads,
+            loops=self._loops,
         )
         self._planner = self._make_planner()
         self.log.on_commit.append(self._deliver)
@@ -198,11 +201,16 @@ class InMemoryRuntime:
         events = [record(stored) for stored in self.log.streams[started.execution_id].events]
         state = fold_all(empty(started.execution_id), events)
         results = {
-            name: decode(await self.payloads.get(_ref(step.result["reference"])))
+            name: await self._load(started.execution_id, step.result)
             for name, step in state.execution.steps.items()
             if step.result and step.result.get("reference")
         }
         return Came(state=state, events=events, results=results)
+
+    async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
+        if is_loop_reference(result["reference"]):
+            return await self._loops(SCOPE, execution_id, result)
+        return decode(await self.payloads.get(_ref(result["reference"])))
 
     async def _work(self, execution_id: int) -> None:
         """Claim what was hinted at, in order, until the end is in the log."""

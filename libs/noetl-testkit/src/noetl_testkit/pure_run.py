@@ -169,9 +169,9 @@ class PureRun:
 
     def _close(self, command: Command, result: JsonObject) -> None:
         failed = result["status"] == "error"
-        name, step = command.command_id, command.step
-        self.happens((CallFailed if failed else CallDone)(command_id=name, step=step, result=result))
-        self.happens((CommandFailed if failed else CommandCompleted)(command_id=name, step=step, worker_id="w"))
+        ids: dict[str, Any] = {**command.of_item, "command_id": command.command_id, "step": command.step}
+        self.happens((CallFailed if failed else CallDone)(**ids, result=result))
+        self.happens((CommandFailed if failed else CommandCompleted)(**ids, worker_id="w"))
 
 
 def _is_large(value: Any) -> bool:

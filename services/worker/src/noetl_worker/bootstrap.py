@@ -15,6 +15,7 @@ from noetl_contracts.clients import (
     IDEMPOTENT_METHODS,
     CatalogClient,
     CommandClient,
+    EventLogClient,
     ExecutionClient,
     ResolvedCredentials,
     ShardClient,
@@ -25,6 +26,7 @@ from noetl_core.ports.commands import Worker
 from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.env import Env
+from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import check_shard_count
@@ -100,14 +102,16 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             plugins=None if tool_settings.plugins_enabled else (),
         )
     )
+    loops = LoopResults(EventLogClient(channel), payloads)
     slots = Slots(
         commands,
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
-            names=StepNames(payloads),
+            names=StepNames(payloads, loops),
             pipeline=Pipeline(tools, keychain=keychain, children=ChildCalls(ExecutionClient(channel), payloads)),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
+            loops=loops,
         ),
         worker=Worker(worker_id=group.settings.instance, pool=settings.pool),
         size=settings.slots,

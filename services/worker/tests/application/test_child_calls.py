@@ -21,7 +21,8 @@ from noetl_core.ports.projections import ExecutionView
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.outcome import Outcome, Printed
-from noetl_worker.application.pipeline import Pipeline, PipelineEnd, PipelinePark
+from noetl_worker.application.pipeline import Pipeline, PipelinePark
+from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.tool_call import ToolCall
 
 COMMAND = GrantedCommand(

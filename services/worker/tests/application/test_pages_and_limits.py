@@ -12,7 +12,8 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.pipeline import Pipeline, PipelineEnd
+from noetl_worker.application.pipeline import Pipeline
+from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.tool_call import ToolCall
 

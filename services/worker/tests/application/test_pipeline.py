@@ -11,7 +11,8 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.pipeline import Pipeline, PipelineEnd
+from noetl_worker.application.pipeline import Pipeline
+from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.tool_call import ToolCall
 
 Answer = Callable[[ToolCall, int], Outcome]

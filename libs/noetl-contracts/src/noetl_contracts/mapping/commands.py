@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
-from noetl_core.canonical import encode
+from noetl_core.canonical import decode, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
@@ -17,6 +17,7 @@ from noetl_core.ports.commands import (
     Completion,
     GrantedCommand,
     Heartbeats,
+    LoopItem,
     Variables,
     Worker,
 )
@@ -79,6 +80,30 @@ def variables(message: pb.Variables) -> Variables:
     )
 
 
+def item_message(item: LoopItem | None) -> pb.LoopItem | None:
+    """An item of a loop as a message, if there is one."""
+    if item is None:
+        return None
+    return pb.LoopItem(
+        loop_id=item.loop_id,
+        index=item.index,
+        total=item.total,
+        value_json=b"" if item.collection else encode(item.value),
+        collection=payload_ref_message(item.collection),
+    )
+
+
+def item(message: pb.LoopItem) -> LoopItem:
+    """An item of a loop."""
+    return LoopItem(
+        loop_id=message.loop_id,
+        index=message.index,
+        total=message.total,
+        value=decode(message.value_json) if message.value_json else None,
+        collection=payload_ref(message.collection) if message.HasField("collection") else None,
+    )
+
+
 def command_message(command: GrantedCommand) -> pb.Command:
     """A granted command as a message."""
     return pb.Command(
@@ -104,6 +129,7 @@ def command_message(command: GrantedCommand) -> pb.Command:
         parked=parked_call_message(command.parked) if command.parked else None,
         chunk=streams.chunk_message(command.chunk),
         streamed=streams.place_message(command.streamed),
+        item=item_message(command.item),
     )
 
 
@@ -130,6 +156,7 @@ def command(message: pb.Command) -> GrantedCommand:
         parked=parked_call(message.parked) if message.HasField("parked") else None,
         chunk=streams.chunk(message),
         streamed=streams.place(message),
+        item=item(message.item) if message.HasField("item") else None,
     )
 
 

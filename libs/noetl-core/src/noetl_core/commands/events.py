@@ -10,9 +10,17 @@ from noetl_core.catalog import event_type
 from noetl_core.streams.events import CallPartial
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfItem:
+    """What a fact about a command says if the command runs one item of a loop."""
+
+    loop_id: str | None = None
+    loop_iteration_index: int | None = None
+
+
 @event_type("command.issued", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandIssued:
+class CommandIssued(OfItem):
     """A worker may claim this attempt.
 
     `evaluation` is there for an internal command: what a worker evaluates for the planner, and for which step.
@@ -33,7 +41,7 @@ class CommandIssued:
 
 @event_type("command.claimed", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandClaimed:
+class CommandClaimed(OfItem):
     """One worker holds the attempt until its lease ends."""
 
     command_id: str
@@ -46,7 +54,7 @@ class CommandClaimed:
 
 @event_type("command.started", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandStarted:
+class CommandStarted(OfItem):
     """The worker that holds the attempt runs it."""
 
     command_id: str
@@ -67,7 +75,7 @@ class CommandHeartbeat:
 
 @event_type("call.done", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDone:
+class CallDone(OfItem):
     """The tool returned; its result is stored by reference."""
 
     command_id: str
@@ -79,7 +87,7 @@ class CallDone:
 
 @event_type("call.error", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallFailed:
+class CallFailed(OfItem):
     """The tool failed; what it said is in the result's context and stored by reference."""
 
     command_id: str
@@ -91,7 +99,7 @@ class CallFailed:
 
 @event_type("command.completed", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandCompleted:
+class CommandCompleted(OfItem):
     """The attempt ended well."""
 
     command_id: str
@@ -101,7 +109,7 @@ class CommandCompleted:
 
 @event_type("command.failed", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandFailed:
+class CommandFailed(OfItem):
     """The attempt ended with an error of its tool."""
 
     command_id: str
@@ -111,7 +119,7 @@ class CommandFailed:
 
 @event_type("command.abandoned", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandAbandoned:
+class CommandAbandoned(OfItem):
     """The attempt's worker was silent for too long; what it may still deliver does not count."""
 
     command_id: str

@@ -45,6 +45,8 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             aggregate_version=recorded.aggregate_version,
             stream_version=recorded.stream_version,
             evaluation=event.evaluation,
+            loop_id=event.loop_id or "",
+            loop_index=event.loop_iteration_index,
         )
     if command is None:  # A fact about a command whose issue was pruned away: only its identity is left.
         command = Command(

@@ -62,6 +62,9 @@ class Command:
     """Until when what it waits for must have come, by PostgreSQL's clock; for one that waits without a worker."""
     parked: ParkedCall | None = None
     """Where the attempt goes on, if it or the one before it was parked."""
+    loop_id: str = ""
+    loop_index: int | None = None
+    """Which item of which loop it runs, if it runs one."""
 
     @property
     def is_claimable(self) -> bool:
@@ -79,7 +82,13 @@ class Command:
     @property
     def stream_key(self) -> str:
         """Names the chunks of all attempts at the same thing."""
-        return f"{self.step}/{self.activation}"
+        key = f"{self.step}/{self.activation}"
+        return key if self.loop_index is None else f"{key}/{self.loop_index}"
+
+    @property
+    def of_item(self) -> dict[str, Any]:
+        """What every fact about it says of its item."""
+        return {} if self.loop_index is None else {"loop_id": self.loop_id, "loop_iteration_index": self.loop_index}
 
     def held_by(self, worker_id: str) -> bool:
         """Whether this worker's result counts."""

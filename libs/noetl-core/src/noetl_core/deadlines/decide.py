@@ -10,6 +10,7 @@ from noetl_core.deadlines.fold import is_running
 from noetl_core.deadlines.state import DeadlineOf
 from noetl_core.events import Event
 from noetl_core.executions.continuing import Left, route, router_for
+from noetl_core.executions.open_loops import OpenLoops
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State
 from noetl_core.recorded import Recorded
@@ -44,8 +45,13 @@ def _leave_step(state: State, passed: DeadlinePassed, plan: Plan, cause: Recorde
     step = state.execution.steps.get(passed.step)
     if step is None or not is_running(step, passed.activation):
         return ()
-    left = Left(step=passed.step, activation=passed.activation, result=step.result or {})
-    return route(state, plan, left, cause)
+    result = step.result or {}
+    loops = OpenLoops(state.execution, plan)
+    if not loops.is_open(passed.step):
+        return route(state, plan, Left(step=passed.step, activation=passed.activation, result=result), cause)
+    done = loops.done(passed.step, error=result["context"]["error"])
+    left = Left(step=passed.step, activation=passed.activation, result=done.result or {})
+    return route(state, plan, left, cause, done)
 
 
 def _stop_waiting(state: State, passed: DeadlinePassed) -> tuple[Event, ...]:

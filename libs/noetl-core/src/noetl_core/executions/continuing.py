@@ -97,9 +97,32 @@ def _go_on(state: State, command: Command, plan: Plan, cause: Recorded, evaluato
                 return ()
             left = left_by(evaluation, state.execution)
             _leave(router, state.execution, plan, left, now=evaluation.now, evaluator=evaluator)
+        case Place.LOOP:
+            if not _is_still_in(state.execution, evaluation):
+                return ()
+            cause_step = state.execution.steps[evaluation.step].cause_step
+            router.open_loop(evaluation.step, evaluation.activation, cause_step=cause_step, evaluator=evaluator)
+            router.advance()
         case _:
             assert_never(evaluation.place)
     return router.facts
+
+
+def after_item(state: State, command: Command, plan: Plan, cause: Recorded, *facts: Event) -> tuple[Event, ...]:
+    """An item of a loop has an outcome, unless that does not count any more."""
+    if not is_of_open_loop(state, command):
+        return ()
+    router = router_for(state, plan, cause)
+    for fact in facts:
+        router.add(fact)
+    router.go_on(command.step)
+    return router.facts
+
+
+def is_of_open_loop(state: State, command: Command) -> bool:
+    """Whether a command runs an item whose loop waits for it."""
+    loop = state.execution.loops.get(command.step)
+    return loop is not None and loop.loop_id == command.loop_id and loop.is_open
 
 
 def left_by(evaluation: Evaluation, execution: Execution) -> Left:

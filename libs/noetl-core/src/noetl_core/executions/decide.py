@@ -8,9 +8,18 @@ from noetl_core.deadlines.decide import after_deadline, counts
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.events import Event
 from noetl_core.executions.beginning import begin
-from noetl_core.executions.continuing import Left, go_on, go_on_without, route_call, router_for
+from noetl_core.executions.continuing import (
+    Left,
+    after_item,
+    go_on,
+    go_on_without,
+    is_of_open_loop,
+    route_call,
+    router_for,
+)
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.executions.looping import issue_item
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import issue
 from noetl_core.fold import State
@@ -36,6 +45,8 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
                 return go_on(state, command, plan, recorded)
             if not counts(state, command):
                 return ()
+            if command.loop_index is not None:
+                return after_item(state, command, plan, recorded)
             step = state.execution.steps[command.step]
             return route_call(state, plan, Left.by(command, step.result or {}), recorded)
         case CallPartial():
@@ -55,6 +66,8 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
 
 def _after_silence(state: State, command: Command, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
     """Another attempt while there are any left; then the step fails, and its error arcs may still handle that."""
+    if command.loop_index is not None and not is_of_open_loop(state, command):
+        return ()
     if command.attempt < plan.max_attempts:
         return (_next_attempt(state, command, plan),)
     error = {
@@ -66,7 +79,9 @@ def _after_silence(state: State, command: Command, plan: Plan, cause: Recorded) 
     if command.evaluation is not None:
         return go_on_without(error, state, command, plan, cause)
     result = {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
-    failed = CallFailed(command_id=command.command_id, step=command.step, result=result)
+    failed = CallFailed(command_id=command.command_id, step=command.step, result=result, **command.of_item)
+    if command.loop_index is not None:
+        return after_item(state, command, plan, cause, failed)
     return route_call(state, plan, Left.by(command, result), cause, failed)
 
 
@@ -77,6 +92,17 @@ def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
             pool=plan.pool,
             cause_step=command.cause_step,
             attempt=command.attempt + 1,
+        )
+    if command.loop_index is not None:
+        return issue_item(
+            state.execution.execution_id,
+            plan,
+            step=command.step,
+            activation=command.activation,
+            index=command.loop_index,
+            cause_step=command.cause_step,
+            attempt=command.attempt + 1,
+            parked=command.parked,
         )
     return issue(
         state.execution,

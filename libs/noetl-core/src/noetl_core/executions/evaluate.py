@@ -22,8 +22,10 @@ from noetl_core.executions.continuing import left_by
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.evaluators import Recording
 from noetl_core.executions.leaving import leave
+from noetl_core.executions.looping import open_loop
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
+from noetl_core.loops.collection import LoopInvalid
 from noetl_core.playbook.expressions import TemplateFailed
 
 
@@ -52,6 +54,17 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
                 now=evaluation.now,
                 evaluator=recording,
             )
+        case Place.LOOP:
+            with suppress(TemplateFailed, LoopInvalid):
+                open_loop(
+                    execution,
+                    plan,
+                    step=evaluation.step,
+                    activation=evaluation.activation,
+                    cause_step=execution.steps[evaluation.step].cause_step,
+                    now=evaluation.now,
+                    evaluator=recording,
+                )
         case _:
             assert_never(evaluation.place)
     return recording

@@ -18,6 +18,8 @@ class Place(StrEnum):
     """`admit` rules and the timeout, before the step starts."""
     LEAVE = "leave"
     """`set` of the step, `when` of its arcs, and `set` of those that fire."""
+    LOOP = "loop"
+    """`in` and `max_in_flight` of a loop, when its step has been entered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

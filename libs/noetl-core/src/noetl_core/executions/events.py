@@ -97,6 +97,8 @@ class CtxUpdated:
     step: str
     values: Mapping[str, Any]
     refs: Mapping[str, Any] | None = None
+    loop_id: str | None = None
+    """The loop whose item has changed them."""
 
 
 @event_type("workflow.completed")

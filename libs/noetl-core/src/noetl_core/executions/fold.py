@@ -24,6 +24,7 @@ from noetl_core.executions.events import (
     WorkflowInitialized,
 )
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
+from noetl_core.loops.fold import note_before
 from noetl_core.payloads import PayloadRef
 from noetl_core.streams.state import Chunk
 
@@ -122,8 +123,13 @@ def _skip(execution: Execution, event: StepSkipped) -> Execution:
 def _set_variables(execution: Execution, event: CtxUpdated) -> Execution:
     refs = dict(event.refs or {})
     names = {*event.values, *refs}
+    loops = execution.loops
+    if event.loop_id:
+        old, old_refs = execution.variables, execution.variable_refs
+        loops = note_before(loops, step=event.step, loop_id=event.loop_id, names=names, variables=old, refs=old_refs)
     return replace(
         execution,
+        loops=loops,
         variables={**{k: v for k, v in execution.variables.items() if k not in names}, **event.values},
         variable_refs={**{k: v for k, v in execution.variable_refs.items() if k not in names}, **refs},
     )

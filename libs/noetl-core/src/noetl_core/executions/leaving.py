@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from noetl_core.errors import InvalidInput
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import HANDLING, LOCALLY, EvaluationFailed, Evaluator, Stored
 from noetl_core.executions.events import CtxUpdated, StepExited
@@ -43,6 +44,9 @@ def leave(
     assigned = Assigned()
     if call_error is not None:
         error = {"step": step, **call_error}
+        if plan.playbook.steps[step].loop is not None:
+            scope = _Scope(execution, plan, step, result, now, evaluator, error, f"{HANDLING}loop/")
+            return _after_failed_loop(scope, activation, following)
     else:
         scope = _Scope(execution, plan, step, result, now, evaluator)
         try:
@@ -56,14 +60,34 @@ def leave(
                 exited = StepExited(step=step, activation=activation, status="ok", fired=_targets(fired))
                 return _update(step, assigned), exited
             error = {"step": step, "kind": "unknown", "code": "next.no_match", "message": "no arc matched"}
-    fired, assigned = _handle(_Scope(execution, plan, step, result, now, evaluator, error), following, assigned)
+    scope = _Scope(execution, plan, step, result, now, evaluator, error, HANDLING)
+    fired, assigned = _handle(scope, following, assigned)
     exited = StepExited(
         step=step, activation=activation, status="error", fired=_targets(fired), error=error, handled=bool(fired)
     )
     return _update(step, assigned), exited
 
 
-def failure_of(step: str, exc: TemplateFailed) -> dict[str, Any]:
+def _after_failed_loop(scope: _Scope, activation: int, following: Next) -> tuple[CtxUpdated | None, StepExited]:
+    """§8.2: all arcs are tried, and only one that speaks of errors handles the failure."""
+    try:
+        assigned = scope.assign(f"{scope.place}set", scope.plan.playbook.steps[scope.step].set, Assigned())
+        fired = scope.fire(following, assigned)
+        assigned = scope.assign_fired(fired, assigned)
+    except TemplateFailed:
+        fired, assigned = _handle(replace(scope, place=HANDLING), following, Assigned())
+    exited = StepExited(
+        step=scope.step,
+        activation=activation,
+        status="error",
+        fired=_targets(fired),
+        error=scope.error,
+        handled=any(is_error_arc(arc, shadowed=scope.shadowed) for arc in fired),
+    )
+    return _update(scope.step, assigned), exited
+
+
+def failure_of(step: str, exc: InvalidInput) -> dict[str, Any]:
     """The error of a step whose control expressions have no value."""
     kind = exc.kind if isinstance(exc, EvaluationFailed) else "transform"
     return {"step": step, "kind": kind, "code": exc.code, "message": exc.message}
@@ -93,9 +117,7 @@ def _update(step: str, assigned: Assigned) -> CtxUpdated | None:
 
 def _handle(scope: _Scope, following: Next, assigned: Assigned) -> tuple[Sequence[Arc], Assigned]:
     """§8.2: only arcs that speak of errors are tried; one that cannot be evaluated handles nothing."""
-    execution = scope.execution
-    variables = {*scope.plan.workload, *execution.variables, *execution.variable_refs}
-    shadowed = {*scope.plan.playbook.steps, *variables}
+    shadowed = scope.shadowed
     handlers = replace(following, arcs=tuple(arc for arc in following.arcs if is_error_arc(arc, shadowed=shadowed)))
     try:
         fired = scope.fire(handlers, assigned)
@@ -115,10 +137,15 @@ class _Scope:
     now: str
     evaluator: Evaluator
     error: Mapping[str, Any] | None = None
+    place: str = ""
+    """How the places of its expressions begin."""
 
     @property
-    def _places(self) -> str:
-        return f"{HANDLING}arcs" if self.error is not None else "arcs"
+    def shadowed(self) -> set[str]:
+        """Names of steps and variables, which mean those and nothing of the runtime."""
+        execution = self.execution
+        variables = {*self.plan.workload, *execution.variables, *execution.variable_refs}
+        return {*self.plan.playbook.steps, *variables}
 
     def names(self, assigned: Assigned) -> dict[str, object]:
         names = arc_names(self.execution, self.plan, step=self.step, result=self.result, assigned=assigned)
@@ -139,7 +166,7 @@ class _Scope:
         fired: list[Arc] = []
         for index, arc in enumerate(following.arcs):
             condition = partial(evaluate_condition, arc.when, names, now=self.now)
-            if self.evaluator.condition(f"{self._places}/{index}/when", condition):
+            if self.evaluator.condition(f"{self.place}arcs/{index}/when", condition):
                 fired.append(arc)
                 if following.mode is ArcMode.EXCLUSIVE:
                     break
@@ -147,4 +174,4 @@ class _Scope:
 
     def assign_fired(self, fired: Sequence[Arc], assigned: Assigned) -> Assigned:
         assignments = [one for arc in fired for one in arc.set]
-        return self.assign(f"{self._places}/set", assignments, assigned)
+        return self.assign(f"{self.place}arcs/set", assignments, assigned)

@@ -66,10 +66,12 @@ def outcome_names(
     envelope: dict[str, object] = {"status": "error" if error else "ok", "ref": result.get("reference"), "meta": {}}
     if error:  # §4.1: on success there is none, so that `error is defined` tells
         envelope["error"] = error
-    return {
-        "output": OutputView(envelope=envelope, result=known_result(plan, step, result)),
-        "event": {"name": "call.error" if error else "call.done", "step": step},
-    }
+    output = OutputView(envelope=envelope, result=known_result(plan, step, result))
+    if plan.playbook.steps[step].loop is not None:
+        total = (result.get("context") or {}).get("total", 0)
+        loop = {"index": max(total - 1, 0), "first": total <= 1, "length": total, "done": True}
+        return {"output": output, "event": {"name": "loop.done", "step": step}, "loop": loop}
+    return {"output": output, "event": {"name": "call.error" if error else "call.done", "step": step}}
 
 
 def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:

@@ -1,36 +1,30 @@
-"""Collects the facts of one decision while keeping track of what they change for routing."""
+"""Where a decision leads: which steps are entered, left and skipped, and when the execution is over."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.commands.events import CommandIssued
 from noetl_core.deadlines.timeouts import step_timeout, written_timeout
-from noetl_core.events import Event
 from noetl_core.executions.admission import admits_for
+from noetl_core.executions.decision import Decision
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.evaluators import FOR_SURE, LOCALLY, Evaluator, NeedsEvaluation
 from noetl_core.executions.events import (
-    CtxUpdated,
-    PlaybookCompleted,
-    PlaybookFailed,
     StepEntered,
-    StepExited,
     StepSkipped,
-    WorkflowCompleted,
-    WorkflowFailed,
 )
 from noetl_core.executions.leaving import FINAL_CAUSE, failed_entry, failure_of, leave
+from noetl_core.executions.looping import never_opened, open_loop
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.ids import command_id
+from noetl_core.loops.collection import LoopInvalid
+from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.expressions import TemplateFailed
-from noetl_core.playbook.graph import Graph
-from noetl_core.playbook.model import FailureMode
-from noetl_core.streams.delivery import Delivery
 from noetl_core.streams.routing import try_arcs
 from noetl_core.streams.state import Place as StreamPlace
 
@@ -62,73 +56,31 @@ def issue(
     )
 
 
-class Router:
-    """Collects the facts of one decision while keeping track of what they change for routing."""
+class Router(Decision):
+    """Enters what can be entered, leaves what is over, and ends the execution when nothing is left."""
 
-    def __init__(self, execution: Execution, plan: Plan, *, now: str, cause: int, held: Collection[str] = ()) -> None:
-        self._execution = execution
-        self._plan = plan
-        self._now = now
-        self._cause = cause
-        self._held = set(held)
-        self._graph = plan.graph
-        self._facts: list[Event] = []
-        self._active = {name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE}
-        self._activations = {name: step.activation for name, step in execution.steps.items()}
-        self._arrivals = list(execution.arrivals)
-        self._failure = execution.failure
-        self._delivery = Delivery(execution)
-        self._fails_fast = False
-
-    @property
-    def facts(self) -> tuple[Event, ...]:
-        """What was decided, in order."""
-        return tuple(self._facts)
-
-    def add(self, fact: Event) -> None:
-        """A fact that changes nothing for routing."""
-        self._facts.append(fact)
-
-    def update(self, fact: CtxUpdated) -> None:
-        """Variables changed: what is entered from here on sees them."""
-        self._facts.append(fact)
-        variables = {**self._execution.variables, **fact.values}
-        refs = {name: ref for name, ref in self._execution.variable_refs.items() if name not in fact.values}
-        refs.update(fact.refs or {})
-        variables = {name: value for name, value in variables.items() if name not in refs}
-        self._execution = replace(self._execution, variables=variables, variable_refs=refs)
-
-    def arrive(self, arrival: Arrival) -> None:
-        """An arc fired into a step."""
-        self._arrivals.append(arrival)
-
-    def fail(self, error: Mapping[str, Any]) -> None:
-        """The execution as a whole has failed, whatever failed in it before."""
-        self._failure = error
-
-    def leave(self, exited: StepExited) -> None:
-        """An activation is over."""
-        exited = self._without_repetitions(exited)
-        self._facts.append(exited)
-        self._active.discard(exited.step)
-        self._delivery.left(exited.step)
-        known = exited.repeated or ()
-        self._arrivals += [Arrival(step=one, cause_step=exited.step) for one in exited.fired if one not in known]
-        if self._failure is None and not exited.handled:
-            self._failure = exited.error
+    def go_on(self, name: str) -> None:
+        """An item of a loop has ended: others begin in its place, or the loop is over and its step is left."""
+        if self._loops.is_over(name):
+            self._leave_loop(self._loops.done(name))
+            self.advance()
+        else:
+            self._begin_items()
 
     def advance(self) -> None:
         """Enter what can be entered, skip what can no longer be reached, and end when nothing is left."""
-        while self._enter_one() or self._deliver_one():
-            if self._fails_fast or (self._failure and self._failure.get("code") == "execution.visit_cap"):
-                self.end()
-                return
-        self._skip_unreachable()
-        if self._active or self._arrivals or self._held:
+        while not self._must_end and (self._enter_one() or self._deliver_one()):
+            if self._failure is not None and self._failure.get("code") == "execution.visit_cap":
+                self._must_end = True
+        if self._must_end:
+            self.end()
             return
+        self._skip_unreachable()
         final = self._plan.playbook.final_step
-        if final is not None and not self._has_run_finally(final):
+        if not self._is_busy() and final is not None and not self._has_run_finally(final):
             self._enter_finally(final)
+        if self._is_busy():
+            self._begin_items()
         else:
             self.end()
 
@@ -165,30 +117,6 @@ class Router:
         self._fail(step, None if exited.handled else exited.error)
         return True
 
-    def _fail(self, step: str, error: Mapping[str, Any] | None) -> None:
-        if error is None:
-            return
-        if self._failure is None:
-            self._failure = error
-        self._fails_fast = self._plan.playbook.steps[step].failure_mode is FailureMode.FAIL_FAST
-
-    def _without_repetitions(self, exited: StepExited) -> StepExited:
-        """A step that is led to again while it waits runs once for all of that, however often it is."""
-        repeated = tuple(
-            target
-            for target in exited.fired
-            if Arrival(step=target, cause_step=exited.step) in self._arrivals
-            and not self._graph.is_back_edge(exited.step, target)
-        )
-        return replace(exited, repeated=repeated) if repeated else exited
-
-    def end(self) -> None:
-        """The terminal facts."""
-        if self._failure is None:
-            self._facts += [WorkflowCompleted(), PlaybookCompleted()]
-        else:
-            self._facts += [WorkflowFailed(error=self._failure), PlaybookFailed(error=self._failure)]
-
     def _enter_finally(self, final: str) -> None:
         answered = [Arrival(step=final, cause_step=FINAL_CAUSE)]
         try:
@@ -197,7 +125,6 @@ class Router:
             )
         except TemplateFailed as exc:
             self._fail_entry(final, answered, exc)
-            self.end()
         else:
             self._enter(final, answered, timeout)
 
@@ -260,36 +187,6 @@ class Router:
             else:
                 self._deny(name, answered)
 
-    def ask_to_leave(self, name: str, activation: int, *, cause_step: str) -> None:
-        """The step stays active until a worker has evaluated what leads on from it."""
-        self._ask(Place.LEAVE, name, activation, answered=[Arrival(step=name, cause_step=cause_step)])
-
-    def _ask(
-        self,
-        place: Place,
-        name: str,
-        activation: int,
-        *,
-        answered: Sequence[Arrival],
-        error: Mapping[str, Any] | None = None,
-    ) -> None:
-        evaluation = Evaluation(
-            place=place,
-            step=name,
-            activation=activation,
-            cause=self._cause,
-            now=self._now,
-            consumes=tuple(arrival.cause_step for arrival in answered) if place is Place.ADMIT else (),
-            error=error,
-        )
-        self._facts.append(
-            evaluation.issue(
-                execution_id=self._execution.execution_id,
-                pool=self._plan.pool,
-                cause_step=answered[-1].cause_step,
-            )
-        )
-
     def _deny(self, name: str, answered: Sequence[Arrival]) -> None:
         """A denied step is skipped; what only it led to follows."""
         self._answer(answered)
@@ -332,11 +229,6 @@ class Router:
             self.update(update)
         self.leave(exited)
 
-    def _answer(self, answered: Sequence[Arrival]) -> None:
-        for arrival in answered:
-            if arrival in self._arrivals:
-                self._arrivals.remove(arrival)
-
     def _is_back_edge(self, arrival: Arrival) -> bool:
         """Whether it asks for an activation of its own, past the barrier: so does each chunk."""
         if arrival.chunk is not None:
@@ -372,14 +264,62 @@ class Router:
                 chunk=_chunk_of(answered),
             )
         )
+        self._causes[name] = cause
+        if self._plan.playbook.steps[name].loop is not None:
+            self.open_loop(name, activation, cause_step=cause, evaluator=LOCALLY)
+            return
         self._facts.append(
             issue(self._execution, self._plan, step=name, activation=activation, cause_step=cause, attempt=1)
         )
 
+    def open_loop(self, name: str, activation: int, *, cause_step: str, evaluator: Evaluator) -> None:
+        """Fix the collection of an activation, if need be with what a worker has evaluated."""
+        try:
+            opened = open_loop(
+                self._execution,
+                self._plan,
+                step=name,
+                activation=activation,
+                cause_step=cause_step,
+                now=self._now,
+                evaluator=evaluator,
+            )
+        except NeedsEvaluation:
+            self._ask(Place.LOOP, name, activation, answered=[Arrival(step=name, cause_step=cause_step)])
+        except (TemplateFailed, LoopInvalid) as exc:
+            error = failure_of(name, exc)
+            self._leave_loop(never_opened(self._execution.execution_id, step=name, activation=activation, error=error))
+        else:
+            self.add(opened)
+            if opened.collection_size == 0:
+                self._leave_loop(self._loops.done(name))
+
+    def _leave_loop(self, done: LoopDone) -> None:
+        """A loop is over: then come `set` and arcs of its step."""
+        self.add(done)
+        name, activation, cause = done.step, done.activation, self._cause_of(done.step)
+        step = Step(status=StepStatus.ACTIVE, activation=activation, cause_step=cause, result=done.result)
+        self._execution = replace(self._execution, steps={**self._execution.steps, name: step})
+        result = done.result or {}
+        try:
+            update, exited = leave(
+                self._execution, self._plan, step=name, activation=activation, result=result, now=self._now
+            )
+        except NeedsEvaluation:
+            self.ask_to_leave(name, activation, cause_step=cause)
+            return
+        if update is not None:
+            self.update(update)
+        self.leave(exited)
+
+    def _begin_items(self) -> None:
+        for fact in self._loops.begin(self._active, self._cause_of):
+            self._facts.append(fact)
+
     def _skip_unreachable(self) -> None:
         """§8.3: steps that were never entered and that nothing alive leads to, by any arc."""
         alive = self._active | self._held | {arrival.step for arrival in self._arrivals}
-        reachable = _reachable(self._graph, alive)
+        reachable = self._graph.led_to(alive)
         playbook = self._plan.playbook
         never_reachable = self._graph.unreachable
         for name in playbook.steps:
@@ -393,16 +333,3 @@ class Router:
 def _chunk_of(answered: Sequence[Arrival]) -> dict[str, Any] | None:
     chunk = answered[-1].chunk
     return chunk.to_json() if chunk else None
-
-
-def _reachable(graph: Graph, sources: Collection[str]) -> set[str]:
-    """Everything that any arcs lead to, forward or back."""
-    found: set[str] = set()
-    pending = list(sources)
-    while pending:
-        step = pending.pop()
-        for target in (*graph.forward[step], *graph.back[step]):
-            if target not in found:
-                found.add(target)
-                pending.append(target)
-    return found

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from noetl_core.children.state import AnsweredCall, ParentCall
+from noetl_core.loops.state import Loop
 from noetl_core.payloads import PayloadRef
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue
@@ -100,6 +101,8 @@ class Execution:
     inherited: PayloadRef | None = None
     """What it takes over from there, until it has begun."""
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
+    loops: Mapping[str, Loop] = field(default_factory=lambda: MappingProxyType({}))
+    """The loop of the last activation of each step that has one."""
     arrivals: tuple[Arrival, ...] = ()
     streams: Mapping[str, ChunkQueue] = field(default_factory=lambda: MappingProxyType({}))
     """Chunks of running calls that wait for their turn, by step."""

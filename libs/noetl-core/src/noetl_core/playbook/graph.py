@@ -43,6 +43,18 @@ class Graph:
         bits = self._reach[self._number[source]]
         return (step for step, number in self._number.items() if bits >> number & 1)
 
+    def led_to(self, sources: Collection[str]) -> set[str]:
+        """Everything that any arcs lead to from these steps, forward or back."""
+        found: set[str] = set()
+        pending = list(sources)
+        while pending:
+            step = pending.pop()
+            for target in (*self.forward[step], *self.back[step]):
+                if target not in found:
+                    found.add(target)
+                    pending.append(target)
+        return found
+
 
 def build_graph(playbook: Playbook) -> Graph:
     """The graph of a playbook; the final step's own arcs are not part of it, since nobody follows them."""

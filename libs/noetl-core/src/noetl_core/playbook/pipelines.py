@@ -125,5 +125,7 @@ def _with_targets(read: ReadTool, before: str | None, labels: Collection[str], f
             message = "there is no task before this one" if is_first else f"there is no task {written!r} to jump to"
             suggestion = None if is_first else findings.did_you_mean(written, labels)
             findings.error("unknown_label", message, (*path, "to"), suggestion=suggestion)
+        elif rule.then.do is Do.JUMP and read.loop is not None:
+            findings.error("invalid_field", "an item of a task's loop cannot jump to another task", path)
         rules.append(replace(rule, then=replace(rule.then, to=target)))
     return replace(read.tool, rules=tuple(rules))

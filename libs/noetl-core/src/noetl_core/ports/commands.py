@@ -41,6 +41,17 @@ class Variables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopItem:
+    """The item of a loop that a command runs: its value, or the stored collection in which it stands."""
+
+    loop_id: str
+    index: int
+    total: int
+    value: Any = None
+    collection: PayloadRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantedCommand:
     """Everything a worker needs to run one command."""
 
@@ -66,6 +77,7 @@ class GrantedCommand:
     pool: str = "default"
     parked: ParkedCall | None = None
     """Where its pipeline goes on; None for one that begins."""
+    item: LoopItem | None = None
     chunk: Chunk | None = None
     """What it takes, if a stream led here."""
     streamed: Place = field(default_factory=Place)

@@ -39,6 +39,7 @@ def abandonment(command: Command, ask: Abandon, *, max_attempts: int) -> Draft:
         prior_lease_until=format_time(ask.lease_until),
         previous_attempt=command.attempt,
         max_attempts=max_attempts,
+        **command.of_item,
     )
     return to_draft(
         abandoned,

@@ -28,14 +28,12 @@ from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, fold
-from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     Abandonment,
     ClaimOutcome,
     CommandKey,
     Completion,
     GrantedCommand,
-    Variables,
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
@@ -56,6 +54,7 @@ from noetl_planner.application.asks import (
 )
 from noetl_planner.application.claims import claim_refusal, claimable, open_command, was_closed_by
 from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
+from noetl_planner.application.grants import effect_key, item_of, visible_variables
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
@@ -259,13 +258,15 @@ class TurnPlanner:
             step=command.step,
             result=dict(ask.result),
             logs=ask.logs.to_json() if ask.logs else None,
+            **command.of_item,
         )
         end = (CommandFailed if failed else CommandCompleted)(
-            command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id
+            command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id, **command.of_item
         )
         if ask.variables:
             refs = {name: ref.to_json() for name, ref in ask.variables.refs.items()}
-            update = CtxUpdated(step=command.step, values=dict(ask.variables.values), refs=refs or None)
+            values, loop_id = dict(ask.variables.values), command.loop_id or None
+            update = CtxUpdated(step=command.step, values=values, refs=refs or None, loop_id=loop_id)
             key = f"command/{command.command_id}/set"
             self._add(turn, to_draft(update, idempotency_key=key, trace=command.trace))
         for content, what in ((call, "call"), (end, "end")):
@@ -280,8 +281,11 @@ class TurnPlanner:
             lease_seconds=self._rules.lease_seconds,
             after=after,
             worker_locator=worker.locator or None,
+            **command.of_item,
         )
-        started = CommandStarted(command_id=command.command_id, step=command.step, worker_id=worker.worker_id)
+        started = CommandStarted(
+            command_id=command.command_id, step=command.step, worker_id=worker.worker_id, **command.of_item
+        )
         # One that was parked is claimed again, and each time is another fact.
         again = f"/{command.aggregate_version}" if command.status is CommandStatus.RESUMED else ""
         for content, what in ((claimed, "claim"), (started, "start")):
@@ -364,15 +368,13 @@ class TurnPlanner:
             activation=command.activation,
             attempt=command.attempt,
             lease_seconds=self._rules.lease_seconds,
-            idempotency_key=f"{execution.execution_id}/{command.step}/{command.activation}",
+            idempotency_key=effect_key(execution.execution_id, command),
             issued_at=command.issued_at,
             workload=execution.workload,
             results={name: step.result for name, step in execution.steps.items() if step.result is not None},
-            variables=Variables(
-                values=execution.variables,
-                refs={name: PayloadRef.from_json(ref) for name, ref in execution.variable_refs.items()},
-            ),
+            variables=visible_variables(execution, command),
             cause_step=command.cause_step,
+            item=item_of(execution, command),
             trace=command.trace or execution.trace,
             evaluation=command.evaluation,
             pool=command.pool,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode
 from noetl_core.errors import InvalidInput, NotFound
@@ -23,7 +23,9 @@ from noetl_core.playbook.model import Step as PlaybookStep
 from noetl_core.playbook.outputs import kept_output, seen
 from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
+from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -42,8 +44,9 @@ _REFERENCE_BYTES = 512
 class EvaluateControl:
     """Pure in what it answers, so that any worker may do it again."""
 
-    def __init__(self, payloads: PayloadStore) -> None:
+    def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
+        self._loops = loops
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> JsonObject:
         """The `result` of the event that closes an internal command; what an expression cannot do is an answer too."""
@@ -69,9 +72,17 @@ class EvaluateControl:
             except NeedsEvaluation as exc:
                 if not data.wanted:
                     raise InvalidInput(f"the expression at {exc} reads what cannot be loaded") from exc
-                for ref in tuple(data.wanted):
-                    data.loaded[ref.uri] = await self._load(ref)
+                for place, wanted in tuple(data.wanted.items()):
+                    data.loaded[place] = await self._load_wanted(command, wanted)
                 data.wanted.clear()
+
+    async def _load_wanted(self, command: GrantedCommand, wanted: _Wanted) -> JsonValue:
+        if isinstance(wanted, PayloadRef):
+            return await self._load(wanted)
+        if self._loops is None:
+            raise InvalidInput("the results of a loop cannot be read here")
+        scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
+        return await self._loops(scope, command.key.execution_id, wanted)
 
     async def _load(self, ref: PayloadRef) -> JsonValue:
         return decode(await self._payloads.get(ref))
@@ -99,7 +110,7 @@ class _Data:
 
     playbook: Playbook
     loaded: dict[str, JsonValue] = field(default_factory=dict)
-    wanted: set[PayloadRef] = field(default_factory=set)
+    wanted: dict[str, _Wanted] = field(default_factory=dict)
 
     def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
         """The execution as the planner sees it, with data in the place of references."""
@@ -124,6 +135,8 @@ class _Data:
 
     def _result(self, name: str, result: Mapping[str, Any]) -> object:
         reference = result.get("reference")
+        if reference and is_loop_reference(reference):
+            return self._at(reference["ref_id"], result)
         if reference:
             return seen(self._stored(reference), kept_output(self.playbook, name))
         error = (result.get("context") or {}).get("error")
@@ -136,26 +149,34 @@ class _Data:
         if beside is None:
             return data
         if beside.uri not in self.loaded:
-            return _Unloaded(beside, self.wanted)
+            return self._value(beside)
         return LargeResult(LargeView.from_json(self.loaded[beside.uri]), data)
 
     def _value(self, ref: PayloadRef) -> object:
-        return self.loaded[ref.uri] if ref.uri in self.loaded else _Unloaded(ref, self.wanted)
+        return self._at(ref.uri, ref)
+
+    def _at(self, place: str, source: _Wanted) -> object:
+        return self.loaded[place] if place in self.loaded else _Unloaded(place, source, self.wanted)
+
+
+_Wanted: TypeAlias = PayloadRef | Mapping[str, Any]
+"""A payload, or the result of a loop, whose items stand in many."""
 
 
 class _Unloaded(View):
     """Remembers that somebody wanted to look."""
 
-    def __init__(self, ref: PayloadRef, wanted: set[PayloadRef]) -> None:
-        self._ref = ref
+    def __init__(self, place: str, source: _Wanted, wanted: dict[str, _Wanted]) -> None:
+        self._place = place
+        self._source = source
         self._wanted = wanted
 
     def lookup(self, key: Key) -> object:
         return self.whole()
 
     def whole(self) -> object:
-        self._wanted.add(self._ref)
-        raise NotInView(f"{self._ref.uri} is not loaded yet")
+        self._wanted[self._place] = self._source
+        raise NotInView(f"{self._place} is not loaded yet")
 
 
 def _to_store(values: Mapping[str, JsonValue], *, hide_texts: bool) -> Iterable[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from noetl_core.call_logs import CallOutput
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode
@@ -12,6 +12,7 @@ from noetl_core.errors import Corrupt
 from noetl_core.playbook.views import CallView
 
 from noetl_worker.application.captured_output import CapturedOutput
+from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeError, OutcomeMeta
 from noetl_worker.application.scopes import PipelineScope
 
@@ -49,6 +50,7 @@ def encode_stand(stand: Stand) -> bytes:
             "step_scope": dict(scope.step_scope),
             "results": dict(scope.results),
             "previous": scope.previous,
+            "iteration": dict(scope.iteration.scope) if scope.iteration else None,
             "has_output": scope.output is not None,
             "last": _outcome_object(stand.last),
             "path": stand.path,
@@ -58,15 +60,17 @@ def encode_stand(stand: Stand) -> bytes:
     )
 
 
-def decode_stand(data: bytes, outer: Mapping[str, object]) -> Stand:
+def decode_stand(data: bytes, outer: Mapping[str, object], iteration: Iteration | None = None) -> Stand:
     """What was encoded, over names as they are now; raises `Corrupt` for what another release has parked."""
     fields = decode(data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise Corrupt("these bytes hold no pipeline of this format")
-    return _stand(fields, outer)
+    if iteration is not None:
+        iteration = replace(iteration, scope=dict(cast("JsonObject", fields.get("iteration") or {})))
+    return _stand(fields, outer, iteration)
 
 
-def _stand(fields: Mapping[str, Any], outer: Mapping[str, object]) -> Stand:
+def _stand(fields: Mapping[str, Any], outer: Mapping[str, object], iteration: Iteration | None) -> Stand:
     last = _outcome(fields["last"])
     captured = CapturedOutput()
     for output in fields["captured"]:
@@ -83,6 +87,7 @@ def _stand(fields: Mapping[str, Any], outer: Mapping[str, object]) -> Stand:
             results=fields["results"],
             previous=fields["previous"],
             output=CallView(envelope=last.envelope(), result=last.data) if fields["has_output"] else None,
+            iteration=iteration,
         ),
         last=last,
         captured=captured,

@@ -9,18 +9,22 @@ from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.payloads import PayloadRef
-from noetl_core.playbook.model import Playbook
+from noetl_core.playbook.model import Playbook, Step
 from noetl_core.playbook.outputs import kept_output
 from noetl_core.playbook.selection import control_paths
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.evaluate_control import EvaluateControl
+from noetl_worker.application.iteration import Iteration
+from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
-from noetl_worker.application.pipeline import Pipeline, PipelineEnd, PipelinePark
+from noetl_worker.application.pipeline import Pipeline, PipelinePark
+from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.step_names import StepNames
 
 MAX_VALUE_BYTES = 1024
@@ -56,6 +60,7 @@ class RunCommand:
         pipeline: Pipeline,
         persist: PersistBeforeEmit,
         payloads: PayloadStore,
+        loops: LoopResults | None = None,
     ) -> None:
         self._playbooks = playbooks
         self._names = names
@@ -63,7 +68,8 @@ class RunCommand:
         self._persist = persist
         self._payloads = payloads
         self._store_output = StoreOutput(payloads)
-        self._evaluate_control = EvaluateControl(payloads)
+        self._evaluate_control = EvaluateControl(payloads, loops)
+        self._items = LoopItems(payloads)
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:
         """The `result` of the event that closes the command and the variables that it has set, or what it waits for."""
@@ -88,7 +94,8 @@ class RunCommand:
         stored = await self._persist(
             place,
             end.outcome,
-            control_paths=control_paths(playbook, command.step),
+            # What routing reads of a loop is its count of items, not what one of them gave.
+            control_paths=() if command.item else control_paths(playbook, command.step),
             parent_ref_id=_parent_ref_id(command),
             kept=kept_output(playbook, command.step),
         )
@@ -113,12 +120,26 @@ class RunCommand:
         try:
             stand = await self._payloads.get(command.parked.pipeline) if command.parked else None
             names = await self._names(command, playbook)
+            iteration = await self._iteration(command, step)
         except NotFound as exc:
             outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
             return PipelineEnd(outcome=outcome)
         return await self._pipeline(
-            command, step, names, workbook=playbook.workbook, keychain=playbook.keychain, stand=stand
+            command,
+            step,
+            names,
+            workbook=playbook.workbook,
+            keychain=playbook.keychain,
+            stand=stand,
+            iteration=iteration,
         )
+
+    async def _iteration(self, command: GrantedCommand, step: Step) -> Iteration | None:
+        item = command.item
+        if item is None or step.loop is None:
+            return None
+        value = await self._items.value(item)
+        return Iteration(iterator=step.loop.iterator, value=value, index=item.index, total=item.total)
 
     async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
         small: dict[str, JsonValue] = {}

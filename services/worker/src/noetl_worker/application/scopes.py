@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from noetl_core.canonical import JsonValue
 from noetl_core.executions.assignments import put_at
@@ -11,6 +11,7 @@ from noetl_core.playbook.expressions import render
 from noetl_core.playbook.model import Assignment, SetScope
 from noetl_core.playbook.views import CallView, RawView, StepView
 
+from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import Outcome
 
 
@@ -25,15 +26,19 @@ class PipelineScope:
     results: dict[str, JsonValue] = field(default_factory=dict)
     previous: JsonValue = None
     output: object = None
+    iteration: Iteration | None = None
+    """The item of a loop that the tasks run for."""
 
     def names(self, *, label: str, attempt: int) -> dict[str, object]:
         """What the templates of a task see, in the order of precedence of the language."""
         labels = {name: StepView(result) for name, result in self.results.items()}
         ctx = self.outer.get("ctx")
         variables = {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
+        iteration = self.iteration
         return {
             **self.outer,
             **self.variables,
+            **(iteration.iterators() if iteration else {}),
             **labels,
             **self.step_scope,
             "ctx": variables,
@@ -44,7 +49,27 @@ class PipelineScope:
             "_task": label,
             "_attempt": attempt,
             **({"output": self.output} if self.output is not None else {}),
+            **(iteration.names() if iteration else {}),
         }
+
+    def for_item(self, iteration: Iteration, *, key: str) -> PipelineScope:
+        """The scope of one item of a task's loop: what it sets is its own until it is taken back."""
+        outer = {**self.outer, "idempotency_key": f"{self.outer.get('idempotency_key')}/{key}"}
+        return replace(self.copy(), outer=outer, iteration=iteration)
+
+    def copy(self) -> PipelineScope:
+        """The same names, to be set apart."""
+        return replace(
+            self, variables=dict(self.variables), step_scope=dict(self.step_scope), results=dict(self.results)
+        )
+
+    def take_back(self, item: PipelineScope, *, before: PipelineScope) -> None:
+        """What an item has set since `before`, in the order in which items end."""
+        for mine, its, old in (
+            (self.variables, item.variables, before.variables),
+            (self.step_scope, item.step_scope, before.step_scope),
+        ):
+            mine.update({name: value for name, value in its.items() if name not in old or old[name] is not value})
 
     def with_outcome(self, outcome: Outcome, *, label: str, attempt: int) -> dict[str, object]:
         """What rules see: the names of the task, and the envelope of its outcome as `output`."""
@@ -68,11 +93,19 @@ class PipelineScope:
         visible = dict(names)
         for assignment in assignments:
             value = render(assignment.value, visible, now=now)
-            target = self.variables if assignment.scope is SetScope.CTX else self.step_scope
+            target = self._target(assignment.scope)
             name, *below = assignment.path
             before = target.get(name, visible.get(name) if below else None)
             target[name] = put_at(before, below, value)
-            visible[name] = target[name]
+            if self.iteration is not None and target is self.iteration.scope:
+                visible.update(self.iteration.names())
+            else:
+                visible[name] = target[name]
+
+    def _target(self, scope: SetScope) -> dict[str, JsonValue]:
+        if scope is SetScope.ITER and self.iteration is not None:
+            return self.iteration.scope
+        return self.variables if scope is SetScope.CTX else self.step_scope
 
     def finish(self, label: str, outcome: Outcome) -> None:
         """Remember how a task ended, for those after it."""

@@ -13,7 +13,9 @@ from noetl_core.playbook.outputs import Kept, kept_output, seen
 from noetl_core.playbook.references import Reference, handed_on, referenced_paths
 from noetl_core.playbook.views import DataView, NotInView, StepView, look_into, passed_of
 from noetl_core.ports.commands import GrantedCommand
+from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
 
 from noetl_worker.application.result_refs import result_ref, view_ref
 
@@ -21,8 +23,9 @@ from noetl_worker.application.result_refs import result_ref, view_ref
 class StepNames:
     """Loads what is referred to, and nothing else: other results, and large ones of which little is read, stay."""
 
-    def __init__(self, payloads: PayloadStore) -> None:
+    def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
+        self._loops = loops
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
@@ -30,10 +33,7 @@ class StepNames:
         variables, values = await asyncio.gather(
             self._variables(command),
             asyncio.gather(
-                *(
-                    self._result(command.results[name], reads, kept_output(playbook, name))
-                    for name, reads in wanted.items()
-                )
+                *(self._result(command, name, reads, kept_output(playbook, name)) for name, reads in wanted.items())
             ),
         )
         results = dict(zip(wanted, values, strict=True))
@@ -67,11 +67,14 @@ class StepNames:
             **{name: decode(value) for name, value in zip(stored, values, strict=True)},
         }
 
-    async def _result(self, result: Mapping[str, Any], reads: Reads, kept: Kept) -> object:
+    async def _result(self, command: GrantedCommand, step: str, reads: Reads, kept: Kept) -> object:
+        result = command.results[step]
         reference = result.get("reference")
         if not reference:  # Nobody could store it: a failure that the planner found has only its error.
             error = (result.get("context") or {}).get("error")
             return {"status": "error", "error": error} if error else None
+        if is_loop_reference(reference):
+            return await self._loop_result(command, result, reads)
         beside = view_ref(reference)
         if beside is None:
             return seen(decode(await self._payloads.get(result_ref(reference))), kept)
@@ -80,6 +83,14 @@ class StepNames:
         if all(_can_be_read(read, without_data) for read in reads):
             return without_data
         return seen(LargeResult(large, decode(await self._payloads.get(result_ref(reference)))), kept)
+
+    async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
+        """What a loop gave; where only its counts are read, its items stay where they are."""
+        counts = {**loop_counts(result), "results": NotLoaded()}
+        if self._loops is None or (reads and all(_can_be_read(read, counts) for read in reads)):
+            return counts
+        scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
+        return await self._loops(scope, command.key.execution_id, result)
 
 
 Reads = set[tuple[str, Reference, bool]]
@@ -141,6 +152,8 @@ def _keychain_templates(keychain: Mapping[str, KeychainEntry]) -> Iterator[objec
 def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:
     """Everything that is rendered on the worker while the step runs."""
     yield step.input
+    for loop in (task.loop for task in step.tasks):
+        yield from (loop.items, loop.max_in_flight) if loop else ()
     calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
     called = [entry.tool for entry in workbook.values()] if calls_workbook else []
     for tool in [*(task.tool for task in step.tasks), *called]:

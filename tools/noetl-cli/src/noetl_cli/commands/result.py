@@ -56,7 +56,7 @@ async def show_outcome(state: State, server: Server) -> None:
     if server.payload_url is None or step is None:
         return
     try:
-        value = await _read(server.payload_url, execution.steps[step].result or {})
+        value = await _read(server, execution.execution_id, execution.steps[step].result or {})
     except NoetlError:
         return  # it is a courtesy; `noetl result` says what is wrong
     if execution.status is ExecutionStatus.COMPLETED:
@@ -91,14 +91,18 @@ async def _results(server: Server, execution_id: int, step: str | None) -> dict[
         if step not in wanted:
             raise NotFound("result of step", step, code="execution.result_not_found")
         wanted = [step]
-    return {name: await _read(server.payload_url, steps[name]["result"]) for name in wanted}
+    return {name: await _read(server, execution_id, steps[name]["result"]) for name in wanted}
 
 
-async def _read(payload_url: str, result: Mapping[str, Any]) -> Any:
+async def _read(server: Server, execution_id: int, result: Mapping[str, Any]) -> Any:
     # Imported here: the payload store is needed by this command alone, and only on a machine with a stack.
-    from noetl_cli.dev.payloads import read_json  # noqa: PLC0415
+    from noetl_cli.dev.payloads import is_loop_reference, read_json, read_loop  # noqa: PLC0415
 
-    return await read_json(payload_url, result.get("reference"))
+    payload_url, reference = server.payload_url or "", result.get("reference")
+    if not is_loop_reference(reference):
+        return await read_json(payload_url, reference)
+    async with connected(server) as clients:
+        return await read_loop(payload_url, clients.events, execution_id, result)
 
 
 def _shown(value: Any) -> str:

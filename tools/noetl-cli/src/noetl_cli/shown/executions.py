@@ -77,6 +77,7 @@ def detailed_document(view: ExecutionView, children: ExecutionPage = NO_CHILDREN
         "steps": [line.document() for line in step_lines(view.state)],
         "child_count": view.state.get("children", 0),
         "children": [execution_document(child) for child in children.executions],
+        "loop_progress": dict(view.state.get("loop_progress", {})),
     }
 
 
@@ -97,7 +98,11 @@ def execution_lines(view: ExecutionView) -> Iterator[str]:
     steps = step_lines(view.state)
     if steps:
         yield "steps"
-        rows = [(line.step, line.status, _attempts(line.activation, line.attempt)) for line in steps]
+        loops = view.state.get("loop_progress", {})
+        rows = [
+            (line.step, line.status, _attempts(line.activation, line.attempt), _items(loops.get(line.step)))
+            for line in steps
+        ]
         yield from (f"  {line}" for line in table_lines(rows))
 
 
@@ -151,3 +156,11 @@ def _attempts(activation: int, attempt: int) -> str:
     if attempt > 1:
         notes.append(f"attempt {attempt}")
     return ", ".join(notes)
+
+
+def _items(progress: Mapping[str, Any] | None) -> str:
+    """How far the loop of a step has come."""
+    if progress is None:
+        return ""
+    failed = f", {progress['failed']} failed" if progress.get("failed") else ""
+    return f"{progress.get('done', 0)} of {progress.get('total', 0)} items{failed}"

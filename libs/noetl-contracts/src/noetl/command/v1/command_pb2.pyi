@@ -154,6 +154,7 @@ class Command(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
+    ITEM_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
@@ -214,6 +215,10 @@ class Command(_message.Message):
     def streamed(self) -> Global___StreamPlace:
         """Up to where earlier attempts have told their chunks."""
 
+    @_builtins.property
+    def item(self) -> Global___LoopItem:
+        """The item of a loop that it runs; unset for a step without one."""
+
     def __init__(
         self,
         *,
@@ -237,10 +242,11 @@ class Command(_message.Message):
         pool: _builtins.str = ...,
         chunk: Global___Chunk | None = ...,
         streamed: Global___StreamPlace | None = ...,
+        item: Global___LoopItem | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "parked", b"parked", "streamed", b"streamed", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "issued_at", b"issued_at", "item", b"item", "key", b"key", "lease", b"lease", "parked", b"parked", "streamed", b"streamed", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "chunk", b"chunk", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "streamed", b"streamed", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "chunk", b"chunk", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "item", b"item", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "streamed", b"streamed", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -281,6 +287,46 @@ class ParkedCall(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ParkedCall: _TypeAlias = ParkedCall  # noqa: Y015
+
+@_typing.final
+class LoopItem(_message.Message):
+    """One item of a loop."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOOP_ID_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    VALUE_JSON_FIELD_NUMBER: _builtins.int
+    COLLECTION_FIELD_NUMBER: _builtins.int
+    loop_id: _builtins.str
+    """The loop, by the activation of its step."""
+    index: _builtins.int
+    """Index of the item, from 0."""
+    total: _builtins.int
+    """How many items the loop has."""
+    value_json: _builtins.bytes
+    """Value of the item as JSON; empty if the collection is stored."""
+    @_builtins.property
+    def collection(self) -> _common_pb2.PayloadRef:
+        """The stored collection: a JSON list in which the item stands at its index."""
+
+    def __init__(
+        self,
+        *,
+        loop_id: _builtins.str = ...,
+        index: _builtins.int = ...,
+        total: _builtins.int = ...,
+        value_json: _builtins.bytes = ...,
+        collection: _common_pb2.PayloadRef | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "index", b"index", "loop_id", b"loop_id", "total", b"total", "value_json", b"value_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoopItem: _TypeAlias = LoopItem  # noqa: Y015
 
 @_typing.final
 class Variables(_message.Message):

@@ -1,0 +1,156 @@
+"""What one decision has collected so far: its facts, and what they change for routing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from noetl_core.events import Event
+from noetl_core.executions.evaluation import Evaluation, Place
+from noetl_core.executions.events import (
+    CtxUpdated,
+    PlaybookCompleted,
+    PlaybookFailed,
+    StepExited,
+    WorkflowCompleted,
+    WorkflowFailed,
+)
+from noetl_core.executions.open_loops import OpenLoops
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Arrival, Execution, StepStatus
+from noetl_core.playbook.model import FailureMode
+from noetl_core.streams.delivery import Delivery
+
+
+class Decision:
+    """Facts in order, and the execution as routing sees it after them."""
+
+    def __init__(self, execution: Execution, plan: Plan, *, now: str, cause: int, held: Collection[str] = ()) -> None:
+        self._execution = execution
+        self._plan = plan
+        self._now = now
+        self._cause = cause
+        self._held = set(held)
+        self._graph = plan.graph
+        self._facts: list[Event] = []
+        self._active = {name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE}
+        self._activations = {name: step.activation for name, step in execution.steps.items()}
+        self._arrivals = list(execution.arrivals)
+        self._failure = execution.failure
+        self._delivery = Delivery(execution)
+        self._loops = OpenLoops(execution, plan)
+        self._causes: dict[str, str] = {}
+        self._must_end = False
+
+    @property
+    def facts(self) -> tuple[Event, ...]:
+        """What was decided, in order."""
+        return tuple(self._facts)
+
+    def add(self, fact: Event) -> None:
+        """A fact that changes nothing for routing, but maybe what loops count."""
+        self._facts.append(fact)
+        self._loops.note(fact)
+
+    def update(self, fact: CtxUpdated) -> None:
+        """Variables changed: what is entered from here on sees them."""
+        self._facts.append(fact)
+        variables = {**self._execution.variables, **fact.values}
+        refs = {name: ref for name, ref in self._execution.variable_refs.items() if name not in fact.values}
+        refs.update(fact.refs or {})
+        variables = {name: value for name, value in variables.items() if name not in refs}
+        self._execution = replace(self._execution, variables=variables, variable_refs=refs)
+
+    def arrive(self, arrival: Arrival) -> None:
+        """An arc fired into a step."""
+        self._arrivals.append(arrival)
+
+    def fail(self, error: Mapping[str, Any]) -> None:
+        """The execution as a whole has failed, whatever failed in it before."""
+        self._failure = error
+
+    def leave(self, exited: StepExited) -> None:
+        """An activation is over, and with it its loop, whatever the reason."""
+        exited = self._without_repetitions(exited)
+        if self._loops.is_open(exited.step):
+            self.add(self._loops.done(exited.step, error=exited.error))
+        failing_fast = self._plan.playbook.steps[exited.step].failure_mode is FailureMode.FAIL_FAST
+        self._must_end = self._must_end or (failing_fast and not exited.handled)
+        self._facts.append(exited)
+        self._active.discard(exited.step)
+        self._delivery.left(exited.step)
+        known = exited.repeated or ()
+        self._arrivals += [Arrival(step=one, cause_step=exited.step) for one in exited.fired if one not in known]
+        if self._failure is None and not exited.handled:
+            self._failure = exited.error
+
+    def end(self) -> None:
+        """The terminal facts; loops that are open end with the execution."""
+        reason = self._failure or {"kind": "unknown", "code": "loop.stopped", "message": "the execution has ended"}
+        for name in self._loops.open_names():
+            self.add(self._loops.done(name, error=reason))
+        if self._failure is None:
+            self._facts += [WorkflowCompleted(), PlaybookCompleted()]
+        else:
+            self._facts += [WorkflowFailed(error=self._failure), PlaybookFailed(error=self._failure)]
+
+    def ask_to_leave(self, name: str, activation: int, *, cause_step: str) -> None:
+        """The step stays active until a worker has evaluated what leads on from it."""
+        self._ask(Place.LEAVE, name, activation, answered=[Arrival(step=name, cause_step=cause_step)])
+
+    def _ask(
+        self,
+        place: Place,
+        name: str,
+        activation: int,
+        *,
+        answered: Sequence[Arrival],
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        evaluation = Evaluation(
+            place=place,
+            step=name,
+            activation=activation,
+            cause=self._cause,
+            now=self._now,
+            consumes=tuple(arrival.cause_step for arrival in answered) if place is Place.ADMIT else (),
+            error=error,
+        )
+        self._facts.append(
+            evaluation.issue(
+                execution_id=self._execution.execution_id,
+                pool=self._plan.pool,
+                cause_step=answered[-1].cause_step,
+            )
+        )
+
+    def _answer(self, answered: Sequence[Arrival]) -> None:
+        for arrival in answered:
+            if arrival in self._arrivals:
+                self._arrivals.remove(arrival)
+
+    def _fail(self, step: str, error: Mapping[str, Any] | None) -> None:
+        if error is None:
+            return
+        if self._failure is None:
+            self._failure = error
+        if self._plan.playbook.steps[step].failure_mode is FailureMode.FAIL_FAST:
+            self._must_end = True
+
+    def _without_repetitions(self, exited: StepExited) -> StepExited:
+        """A step that is led to again while it waits runs once for all of that, however often it is."""
+        repeated = tuple(
+            target
+            for target in exited.fired
+            if Arrival(step=target, cause_step=exited.step) in self._arrivals
+            and not self._graph.is_back_edge(exited.step, target)
+        )
+        return replace(exited, repeated=repeated) if repeated else exited
+
+    def _is_busy(self) -> bool:
+        return bool(self._active or self._arrivals or self._held)
+
+    def _cause_of(self, name: str) -> str:
+        step = self._execution.steps.get(name)
+        return self._causes.get(name, step.cause_step if step else "")

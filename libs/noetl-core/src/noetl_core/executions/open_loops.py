@@ -1,0 +1,75 @@
+"""The loops of an execution while one decision is made: what its facts change for them, and which items may begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final
+
+from noetl_core.commands.events import CallFailed, CommandIssued
+from noetl_core.events import Event
+from noetl_core.executions.looping import close_loop, is_over, issue_item, may_begin
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution
+from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted
+from noetl_core.loops.fold import Loops, evolve, take_outcome
+
+MAX_BEGUN_AT_ONCE: Final = 500
+"""Items that one decision gives out, of all loops together; the others follow with later causes."""
+
+
+class OpenLoops:
+    """Folds the facts of the decision as they are made, as the fold will once they are written."""
+
+    def __init__(self, execution: Execution, plan: Plan) -> None:
+        self._execution_id = execution.execution_id
+        self._plan = plan
+        self._loops: Loops = execution.loops
+
+    def note(self, fact: Event) -> None:
+        """A fact of this decision."""
+        if isinstance(fact, LoopEvent):
+            self._loops = evolve(self._loops, fact)
+        elif isinstance(fact, CallFailed) and fact.loop_id is not None and fact.loop_iteration_index is not None:
+            self._loops = take_outcome(
+                self._loops, step=fact.step, loop_id=fact.loop_id, index=fact.loop_iteration_index, result=fact.result
+            )
+
+    def is_open(self, name: str) -> bool:
+        """Whether the step has a loop that runs."""
+        return name in self._loops and self._loops[name].is_open
+
+    def open_names(self) -> list[str]:
+        """The steps whose loops run."""
+        return [name for name, loop in self._loops.items() if loop.is_open]
+
+    def is_over(self, name: str) -> bool:
+        """Whether nothing of the loop is left to run."""
+        return is_over(self._plan.playbook.steps[name], self._loops[name])
+
+    def done(self, name: str, *, error: Mapping[str, Any] | None = None) -> LoopDone:
+        """The end of a loop; `error` says why it ends if not for its items."""
+        return close_loop(self._execution_id, self._plan, step=name, loop=self._loops[name], error=error)
+
+    def begin(
+        self, active: Collection[str], cause_of: Callable[[str], str]
+    ) -> Iterator[LoopItemStarted | CommandIssued]:
+        """What has room, loops with the fewest running items first, so that none waits for another to end."""
+        left = MAX_BEGUN_AT_ONCE
+        names = [name for name in self.open_names() if name in active]
+        for name in sorted(names, key=lambda name: (self._loops[name].running, name)):
+            step, cause = self._plan.playbook.steps[name], cause_of(name)
+            while left and may_begin(step, loop := self._loops[name]):
+                index = loop.begun
+                begun = LoopItemStarted(loop_id=loop.loop_id, step=name, iter_index=index, loop_iteration_index=index)
+                self.note(begun)
+                yield begun
+                yield issue_item(
+                    self._execution_id,
+                    self._plan,
+                    step=name,
+                    activation=loop.activation,
+                    index=index,
+                    cause_step=cause,
+                    attempt=1,
+                )
+                left -= 1

@@ -1,0 +1,111 @@
+"""What a loop gave, put together from the outcomes that the log has of its items: nobody else collects them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.commands.events import CallDone, CallFailed
+from noetl_core.executions.looping import LOOP_REFERENCE
+from noetl_core.loops.events import LoopDone
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.event_log import EventPage, Scope
+from noetl_core.ports.payloads import PayloadStore
+from noetl_core.recorded import record
+
+PAGE: Final = 1000
+AT_ONCE: Final = 16
+"""Payloads that are read at the same time."""
+KEPT: Final = 4
+"""Loops whose results are kept: once a loop is done, they never change."""
+
+
+class ReadEvents(Protocol):
+    """The part of the event log that is needed here."""
+
+    async def read(
+        self, scope: Scope | None, execution_id: int, *, from_version: int = 1, to_version: int = 0, limit: int = 500
+    ) -> EventPage:
+        """Events of a version range, at most `limit`."""
+        ...
+
+
+def is_loop_reference(reference: object) -> bool:
+    """Whether a result is that of a loop, whose value stands in many places."""
+    return isinstance(reference, Mapping) and reference.get("type") == LOOP_REFERENCE
+
+
+def loop_counts(result: Mapping[str, Any]) -> JsonObject:
+    """What the event that ended a loop tells of its result: all but `results`."""
+    context = result["context"]
+    stats: JsonObject = {name: context[name] for name in ("total", "success", "failed")}
+    return {"stats": stats, "count": context["total"], "status": context["status"]}
+
+
+class LoopResults:
+    """Reads the log from the start of a loop to its end, then the payload of each item."""
+
+    def __init__(self, log: ReadEvents, payloads: PayloadStore) -> None:
+        self._log = log
+        self._payloads = payloads
+        self._kept: OrderedDict[str, JsonObject] = OrderedDict()
+
+    async def __call__(self, scope: Scope | None, execution_id: int, result: Mapping[str, Any]) -> JsonObject:
+        """§7.3: `{results, stats, count, status}`; raises `NotFound` when the payload of an item is gone."""
+        reference = result["reference"]
+        kept = self._kept.get(reference["ref_id"])
+        if kept is not None:
+            self._kept.move_to_end(reference["ref_id"])
+            return kept
+        context = result["context"]
+        outcomes = await self._outcomes(scope, execution_id, reference) if context["total"] else {}
+        told: JsonObject = {"results": await self._slots(context["total"], outcomes), **loop_counts(result)}
+        self._kept[reference["ref_id"]] = told
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return told
+
+    async def _outcomes(
+        self, scope: Scope | None, execution_id: int, reference: Mapping[str, Any]
+    ) -> dict[int, Mapping[str, Any]]:
+        """The result of each item by index; the first one counts."""
+        loop_id, version = reference["loop_id"], int(reference["from_version"])
+        found: dict[int, Mapping[str, Any]] = {}
+        while True:
+            page = await self._log.read(scope, execution_id, from_version=version, limit=PAGE)
+            for stored in page.events:
+                content = record(stored).content
+                if isinstance(content, LoopDone) and content.loop_id == loop_id:
+                    return found
+                if isinstance(content, CallDone | CallFailed) and content.loop_id == loop_id:
+                    found.setdefault(content.loop_iteration_index or 0, content.result or {})
+            if not page.events or page.events[-1].stream_version >= page.head_version:
+                return found
+            version = page.events[-1].stream_version + 1
+
+    async def _slots(self, total: int, outcomes: Mapping[int, Mapping[str, Any]]) -> list[JsonValue]:
+        slots: list[JsonValue] = [None] * total  # an item that never began has no result
+        indices = iter(sorted(outcomes))
+
+        async def take_turns() -> None:
+            for index in indices:
+                slots[index] = await self._slot(outcomes[index])
+
+        turns = [asyncio.create_task(take_turns()) for _ in range(min(AT_ONCE, len(outcomes)))]
+        try:
+            await asyncio.gather(*turns)
+        finally:
+            for turn in turns:
+                turn.cancel()
+        return slots
+
+    async def _slot(self, result: Mapping[str, Any]) -> JsonValue:
+        reference = result.get("reference")
+        if reference:
+            fields = {name: reference[name] for name in ("uri", "sha256", "media_type", "bytes")}
+            return decode(await self._payloads.get(PayloadRef(**fields)))
+        error = (result.get("context") or {}).get("error")
+        return {"status": "error", "error": error} if error else None

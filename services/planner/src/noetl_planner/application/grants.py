@@ -1,0 +1,49 @@
+"""What a worker gets with a command, if it runs one item of a loop."""
+
+from __future__ import annotations
+
+from noetl_core.commands.state import Command
+from noetl_core.executions.state import Execution
+from noetl_core.loops.state import Loop
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.commands import LoopItem, Variables
+
+
+def effect_key(execution_id: int, command: Command) -> str:
+    """The key for effects: the same in every attempt of a call, and of an item."""
+    key = f"{execution_id}/{command.step}/{command.activation}"
+    return key if command.loop_index is None else f"{key}/{command.loop_index}"
+
+
+def item_of(execution: Execution, command: Command) -> LoopItem | None:
+    """Which item it is; its value is there or, if the collection is stored, where to find it."""
+    loop = _loop_of(execution, command)
+    if loop is None or command.loop_index is None:
+        return None
+    index = command.loop_index
+    return LoopItem(
+        loop_id=loop.loop_id,
+        index=index,
+        total=loop.total,
+        value=loop.items[index] if loop.collection is None else None,
+        collection=loop.collection,
+    )
+
+
+def visible_variables(execution: Execution, command: Command) -> Variables:
+    """The variables; items of a parallel loop do not see what the other items have set."""
+    values, refs = dict(execution.variables), dict(execution.variable_refs)
+    loop = _loop_of(execution, command)
+    for name, before in loop.before.items() if loop else ():
+        values.pop(name, None)
+        refs.pop(name, None)
+        if "value" in before:
+            values[name] = before["value"]
+        elif "ref" in before:
+            refs[name] = before["ref"]
+    return Variables(values=values, refs={name: PayloadRef.from_json(ref) for name, ref in refs.items()})
+
+
+def _loop_of(execution: Execution, command: Command) -> Loop | None:
+    loop = execution.loops.get(command.step)
+    return loop if loop is not None and loop.is_open and loop.loop_id == command.loop_id else None

@@ -1,0 +1,44 @@
+"""One item of a loop, of a step or of a task: what its templates see of it, and what they set for it alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from noetl_core.canonical import JsonValue
+
+
+@dataclass(slots=True, kw_only=True)
+class Iteration:
+    """The item at an index; within the item of another loop it sees that one too."""
+
+    iterator: str
+    value: JsonValue
+    index: int
+    total: int
+    scope: dict[str, JsonValue] = field(default_factory=dict)
+    """What `set` wrote to `iter`."""
+    outer: Iteration | None = None
+
+    def iterators(self) -> dict[str, object]:
+        """The items under the names of their iterators; the innermost wins."""
+        return {**(self.outer.iterators() if self.outer else {}), self.iterator: self.value}
+
+    def names(self) -> dict[str, object]:
+        """§6.4: what templates have from the runtime within a loop."""
+        first, last = self.index == 0, self.index == self.total - 1
+        return {
+            "iter": {
+                **self.iterators(),
+                **self._scopes(),
+                "_index": self.index,
+                "_first": first,
+                "_last": last,
+                "_total": self.total,
+            },
+            "_index": self.index,
+            "loop_index": self.index,
+            "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
+        }
+
+    def _scopes(self) -> dict[str, object]:
+        return {**(self.outer._scopes() if self.outer else {}), **self.scope}

@@ -1,0 +1,210 @@
+"""Where the run of a pipeline stands: its scope, its position, and where outcomes lead it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from noetl_core.canonical import JsonObject, JsonValue
+from noetl_core.errors import NotFound
+from noetl_core.playbook.expressions import TemplateFailed, render
+from noetl_core.playbook.model import (
+    Action,
+    Do,
+    KeychainEntry,
+    Step,
+    Task,
+    TaskLoop,
+    Tool,
+    ToolKind,
+    WorkbookTask,
+)
+from noetl_core.ports.commands import GrantedCommand
+from noetl_core.timestamps import format_time
+
+from noetl_worker.application.captured_output import CapturedOutput
+from noetl_worker.application.child_calls import Asked
+from noetl_worker.application.iteration import Iteration
+from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.parked_pipeline import Stand
+from noetl_worker.application.policy import Retry, choose, retry_of
+from noetl_worker.application.scopes import PipelineScope
+from noetl_worker.application.tool_call import ToolCall
+
+MAX_WORKBOOK_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineEnd:
+    """How a step's tasks ended, and what they have set."""
+
+    outcome: Outcome
+    broke: bool = False
+    variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    captured: CapturedOutput = field(default_factory=CapturedOutput)
+    """What its calls printed."""
+
+
+@dataclass(slots=True)
+class PipelineRun:
+    """Where a pipeline stands."""
+
+    command: GrantedCommand
+    step: Step
+    scope: PipelineScope
+    workbook: Mapping[str, WorkbookTask]
+    keychain: Mapping[str, KeychainEntry]
+    position: int = 0
+    task_runs: int = 0
+    last: Outcome = field(default_factory=Outcome)
+    captured: CapturedOutput = field(default_factory=CapturedOutput)
+    runs: dict[str, int] = field(default_factory=dict)
+    """How many calls of each task have begun that start a child: a rule that retries wants another one."""
+    answered: Stand | None = None
+    """Where it was parked, until the call that waited has had its outcome."""
+    runs_before: int = 0
+    is_nested: bool = False
+    """Whether it runs one item of a task's loop."""
+
+    def stand(self, attempt: int, asked: Asked) -> Stand:
+        """Where it is parked."""
+        return Stand(
+            position=self.position,
+            task_runs=self.task_runs,
+            attempt=attempt,
+            runs=self.runs,
+            scope=self.scope,
+            last=self.last,
+            captured=self.captured,
+            path=asked.path,
+            return_step=asked.return_step or "",
+        )
+
+    def go_on_from(self, stand: Stand) -> None:
+        """Take up what another worker has parked."""
+        self.position, self.task_runs, self.runs = stand.position, stand.task_runs, dict(stand.runs)
+        self.scope, self.last, self.captured = stand.scope, stand.last, stand.captured
+        self.answered = stand
+
+    def for_item(
+        self, task: Task, loop: TaskLoop, values: Sequence[JsonValue], index: int, origin: PipelineScope
+    ) -> PipelineRun:
+        """A pipeline of this one task, for one item."""
+        iteration = Iteration(
+            iterator=loop.iterator,
+            value=values[index],
+            index=index,
+            total=len(values),
+            outer=self.scope.iteration,
+        )
+        return replace(
+            self,
+            step=replace(self.step, tasks=(replace(task, loop=None),), is_pipeline=False),
+            scope=origin.for_item(iteration, key=f"{task.label}/{index}"),
+            position=0,
+            runs_before=self.task_runs,
+            is_nested=True,
+        )
+
+    @property
+    def now(self) -> str:
+        return format_time(self.command.issued_at)
+
+    def names(self, task: Task, attempt: int) -> dict[str, object]:
+        return self.scope.names(label=task.label, attempt=attempt)
+
+    def tool_of(self, task: Task) -> Tool:
+        """The tool of a task; one that calls the workbook gets that tool, under its own inputs and rules."""
+        tool = task.tool
+        for _ in range(MAX_WORKBOOK_DEPTH):
+            if tool.kind != ToolKind.WORKBOOK:
+                return tool
+            name = str(render(tool.config.get("task"), self.names(task, 1), now=self.now))
+            called = self.workbook.get(name)
+            if called is None:
+                raise NotFound("workbook task", name, code="WORKBOOK_TASK_NOT_FOUND")
+            tool = replace(
+                called.tool,
+                input={**called.tool.input, **tool.input},
+                set=(*called.tool.set, *tool.set),
+                rules=tool.rules or called.tool.rules,
+                rate_limit=tool.rate_limit or called.tool.rate_limit,
+                timeout_seconds=(tool if tool.has_timeout else called.tool).timeout_seconds,
+                timeout_template=(tool if tool.has_timeout else called.tool).timeout_template,
+            )
+        raise NotFound("workbook task", task.label, code="WORKBOOK_TASK_NOT_FOUND")
+
+    def call(self, task: Task, tool: Tool, attempt: int) -> ToolCall:
+        command = self.command
+        return ToolCall(
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            execution_id=command.key.execution_id,
+            step=command.step,
+            kind=tool.kind,
+            input={**self.step.input, **tool.input},
+            config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},
+            names=self.names(task, attempt),
+            now=self.now,
+            timeout_seconds=tool.timeout_seconds,
+            timeout_template=tool.timeout_template,
+            attempt=attempt,
+        )
+
+    def judge(self, task: Task, tool: Tool, outcome: Outcome, attempt: int) -> tuple[Action, Retry | None]:
+        """§6.5: the task's `set`, then the rules, then the `set` of the one that matched."""
+        label = task.label
+        if tool.set and outcome.error is None:
+            self.scope.set_from_task(tool.set, outcome, label=label, attempt=attempt, now=self.now)
+        names = self.scope.with_outcome(outcome, label=label, attempt=attempt)
+        action = choose(tool.rules, names, failed=outcome.error is not None, now=self.now)
+        for assignment in action.set:
+            try:
+                self.scope.assign([assignment], names, now=self.now)
+            except TemplateFailed:
+                continue  # §5.1: what cannot be rendered leaves its target as it was
+        return action, retry_of(action, names, now=self.now) if action.do is Do.RETRY else None
+
+    def follow(self, task: Task, outcome: Outcome, action: Action) -> PipelineEnd | None:
+        """Go where the action leads."""
+        self.scope.finish(task.label, outcome)
+        self.last = outcome
+        match action.do:
+            case Do.CONTINUE:
+                self.position += 1
+                return None
+            case Do.JUMP:
+                labels = [one.label for one in self.step.tasks]
+                self.position = labels.index(action.to) if action.to in labels else max(self.position - 1, 0)
+                return None
+            case Do.BREAK:
+                return self.ended(broke=True)
+            case Do.RETRY | Do.FAIL:
+                return self._fail(outcome)
+
+    def _fail(self, outcome: Outcome) -> PipelineEnd:
+        if outcome.error is None:
+            failed = Outcome.failed(
+                kind=ErrorKind.UNKNOWN, code="POLICY_FAIL", message="a rule of the task says that it failed"
+            )
+            outcome = replace(failed, data=outcome.data, meta=outcome.meta)
+        return PipelineEnd(outcome=self._told(outcome), variables=self.scope.variables)
+
+    def failed(self, kind: ErrorKind, code: str, message: str) -> PipelineEnd:
+        """The pipeline itself cannot go on."""
+        meta = OutcomeMeta(attempt=self.last.meta.attempt)
+        outcome = Outcome.failed(kind=kind, code=code, message=message, meta=meta)
+        return PipelineEnd(outcome=outcome, variables=self.scope.variables)
+
+    def ended(self, *, broke: bool = False) -> PipelineEnd:
+        """The last task's outcome is the step's; an error that a rule let pass is data now."""
+        told = self.last if self.last.error is None else Outcome(data=self.last.result(), meta=self.last.meta)
+        return PipelineEnd(outcome=self._told(told), broke=broke, variables=self.scope.variables)
+
+    def _told(self, outcome: Outcome) -> Outcome:
+        """§5.2: the last task's fields on top, then labels, `results` and `_prev`."""
+        if not self.step.is_pipeline:
+            return outcome
+        results: JsonObject = dict(self.scope.results)
+        top = outcome.data if isinstance(outcome.data, dict) else {"data": outcome.data}
+        return replace(outcome, data={"results": results, "_prev": self.scope.previous, **results, **top})
