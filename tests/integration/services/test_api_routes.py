@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from noetl_contracts.clients import WorkerClient
 from noetl_core.commands.events import CommandClaimed, CommandIssued
 from noetl_core.errors import NotPermitted
 from noetl_core.events import to_draft
 from noetl_core.executions.events import CtxUpdated
+from noetl_core.playbook.schema import playbook_schema
 from noetl_core.ports.workers import WorkerReport
 from noetl_testkit.compliance.event_log import history, request
 
@@ -121,6 +123,14 @@ async def test_workers_report_and_everybody_may_look(api: Any) -> None:
         await forbidden.report(WorkerReport(worker_id="x"), lease_seconds=60)
     await workers.leave("w1")
     assert [one.report.worker_id for one in await workers.list()] == ["w2"]
+
+
+async def test_editors_get_the_schema_of_playbooks_without_a_token(api: Any) -> None:
+    async with httpx.AsyncClient(base_url=api.http_url, timeout=30.0, trust_env=False) as stranger:
+        answer = await stranger.get("/api/playbook.schema.json")
+
+    assert answer.status_code == 200
+    assert answer.json() == playbook_schema()
 
 
 async def test_every_route_of_the_language_is_described(api: Any) -> None:

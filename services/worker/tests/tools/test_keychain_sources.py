@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
+EXAMPLE = Path(__file__).parents[4] / "examples" / "plugins" / "noetl-keychain-files"
 CLIENT_SECRET = "a-client-secret-nobody-may-see"
 
 
@@ -188,6 +191,25 @@ async def test_a_package_can_provide_a_source() -> None:
     assert str(await resolved("secret_manager", config, plugins=plugins, variables=variables)).endswith(reason)
     config["provider"] = "gcp"
     assert "no package" in str(await resolved("secret_manager", config, plugins=plugins, variables=variables))
+
+
+async def test_the_worked_example_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLE / "src"))
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"]
+    ((name, value),) = project["entry-points"][ENTRY_POINT_GROUP].items()
+    plugins = (EntryPoint(name=name, value=value, group=ENTRY_POINT_GROUP),)
+    variables = {"NOETL_KEYCHAIN_FILES_ROOT": str(tmp_path)}
+    (tmp_path / "default" / "default" / "shop").mkdir(parents=True)
+    (tmp_path / "default" / "default" / "shop" / "api_key").write_text("the key\n")
+    (tmp_path / "default" / "other").write_text("of another organization")
+
+    async def read(place: str) -> JsonValue:
+        config = {"provider": "files", "map": {"key": place}}
+        return await resolved("secret_manager", config, plugins=plugins, variables=variables)
+
+    assert await read("shop/api_key") == {"key": "the key"}
+    assert await read("shop/nothing") == "there is no file 'shop/nothing'"
+    assert await read("../other") == "'../other' is not a file of this organization"
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import importlib.metadata
 
 from fastapi import FastAPI
 from noetl_contracts.problem_json import MEDIA_TYPE
+from noetl_core.playbook.schema import playbook_schema
 from noetl_servicekit.health import Health
 from noetl_servicekit.tokens import Tokens
 from starlette.responses import JSONResponse, Response
@@ -69,6 +70,11 @@ def make_app(*, use_cases: UseCases, tokens: Tokens, health: Health, metrics: Ap
     app.add_middleware(Observed, metrics=metrics)
     for module in (executions, steering, why, logs, events, variables, commands, catalog, credentials, workers):
         app.include_router(module.router)
+
+    @app.get("/api/playbook.schema.json", tags=["catalog"])
+    async def show_schema() -> Response:
+        """The JSON Schema of playbooks, for editors; asked without a token."""
+        return JSONResponse(playbook_schema(), media_type="application/schema+json")
 
     @app.get("/api/health", tags=["health"])
     @app.get("/health", tags=["health"])

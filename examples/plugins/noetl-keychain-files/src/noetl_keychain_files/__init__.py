@@ -1,0 +1,1 @@
+"""Secrets that are mounted as files."""
