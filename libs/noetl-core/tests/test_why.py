@@ -14,6 +14,7 @@ from noetl_core.payloads import refer_to
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.workers import PresentWorker, WorkerReport
+from noetl_core.steering.state import HeldCause
 from noetl_core.why import MAX_REASONS, Reason, ReasonKind, explain
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -154,13 +155,19 @@ def test_when_nothing_is_under_way_the_planner_is_asked_for() -> None:
     )
 
 
-def test_a_pause_comes_first() -> None:
-    found = explain(
-        state(command(CommandStatus.STARTED, worker_id="w"), status=ExecutionStatus.PAUSED),
-        now=NOW,
-    )
+def test_a_pause_comes_first_and_explains_why_nobody_claims() -> None:
+    held = HeldCause(version=9, event_type="command.completed", event_time=NOON)
+    commands = (command(CommandStatus.STARTED, worker_id="w"), command(CommandStatus.ISSUED))
+    paused = state(*commands, status=ExecutionStatus.PAUSED, held=(held,))
 
-    assert [reason.kind for reason in found] == [ReasonKind.PAUSED, ReasonKind.RUNNING]
+    found = explain(paused, now=NOW, workers=())
+
+    assert [reason.kind for reason in found] == [ReasonKind.PAUSED, ReasonKind.UNCLAIMED, ReasonKind.RUNNING]
+    assert found[0].text.endswith("until it is resumed, and 1 events wait to be decided on")
+    assert found[1].text.endswith(": claims are refused meanwhile")
+    assert (found[0].since, found[0].details) == (None, {"held": 1})
+    just_now = explain(replace(paused, last_event_type="execution.paused"), now=NOW)
+    assert just_now[0].since == NOON
 
 
 def test_what_has_ended_waits_for_nothing_but_its_family() -> None:

@@ -62,8 +62,12 @@ def explain(
     if execution.status.is_final:
         return (_ended(execution), *_cascade(execution))
     reasons = [
-        *_paused(execution),
-        *(_command(command, now=now, workers=workers) for command in state.commands.values() if command.is_open),
+        *_paused(state),
+        *(
+            _command(command, now=now, workers=workers, is_paused=execution.status is ExecutionStatus.PAUSED)
+            for command in state.commands.values()
+            if command.is_open
+        ),
         *_joins(state, graph),
         *_chunks(execution),
     ]
@@ -115,12 +119,22 @@ def _cascade(execution: Execution) -> Iterator[Reason]:
         )
 
 
-def _paused(execution: Execution) -> Iterator[Reason]:
-    if execution.status is ExecutionStatus.PAUSED:
-        yield Reason(kind=ReasonKind.PAUSED, text="it is paused: no command is issued or claimed until it is resumed")
+def _paused(state: State) -> Iterator[Reason]:
+    """Since when is known while nothing has happened to what runs on."""
+    execution = state.execution
+    if execution.status is not ExecutionStatus.PAUSED:
+        return
+    held = len(execution.held)
+    yield Reason(
+        kind=ReasonKind.PAUSED,
+        text="it is paused: nothing is issued or claimed until it is resumed"
+        + (f", and {held} events wait to be decided on" if held else ""),
+        since=state.event_time_watermark if state.last_event_type == "execution.paused" else None,
+        details={"held": held},
+    )
 
 
-def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker] | None) -> Reason:
+def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker] | None, is_paused: bool) -> Reason:
     what = (
         f"step {command.step!r}" if command.evaluation is None else f"the evaluation of conditions of {command.step!r}"
     )
@@ -132,7 +146,7 @@ def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker
         "pool": command.pool,
     }
     if command.is_claimable:
-        because, facts = _nobody(command.pool, workers)
+        because, facts = _nobody(command.pool, workers) if not is_paused else ("claims are refused meanwhile", {})
         return Reason(
             kind=ReasonKind.UNCLAIMED,
             text=f"{what}{attempt} waits for a worker of the pool {command.pool!r}: {because}",
