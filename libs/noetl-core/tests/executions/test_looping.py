@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from noetl_core.canonical import encode
 from noetl_core.catalog import to_draft
+from noetl_core.causes import is_cause
 from noetl_core.commands.events import CallDone, CallFailed, CommandAbandoned, CommandCompleted, CommandFailed
 from noetl_core.commands.state import Command
 from noetl_core.events import Event
-from noetl_core.executions.decide import decide, is_cause
+from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated, PlaybookInitialized, StepExited
 from noetl_core.executions.open_loops import MAX_BEGUN_AT_ONCE
 from noetl_core.executions.plan import Plan
