@@ -168,6 +168,33 @@ async def test_an_idempotency_key_starts_one_execution(api: Any) -> None:
     assert sum(answer.json()["created"] for answer in answers) == 1
 
 
+async def test_an_end_is_forced_once_and_an_ended_execution_is_taken_up_again(api: Any) -> None:
+    ada, rival = await api.as_("ada"), await api.as_("rival")
+    await registered(ada)
+    one = await started(ada)
+    post = ada.http.post
+
+    early = await post(f"/api/executions/{one}/redrive", json={"step": "greet"})
+    ended = [await post(f"/api/executions/{one}/finalize", json={"status": "completed"}) for _ in range(2)]
+    other = await post(f"/api/executions/{one}/finalize", json={"status": "FAILED"})
+    redriven = [
+        await post(f"/api/executions/{one}/redrive", json={"step": "greet"}, headers={"Idempotency-Key": "again"})
+        for _ in range(2)
+    ]
+
+    assert is_problem(early, 409, "execution.not_terminal")
+    assert ended[0].json() == ended[1].json() == {"execution_id": one, "status": "COMPLETED", "stream_version": 3}
+    assert is_problem(other, 409, "execution.already_terminal")
+    assert [answer.json()["created"] for answer in redriven] == [True, False]
+    again = redriven[0].json()
+    assert (again["redrive_of"], again["step"], again["path"]) == (one, "greet", "examples/hello")
+    shown = (await ada.http.get(f"/api/executions/{again['execution_id']}")).json()
+    assert shown["state"]["redrive_of"] == one
+    assert is_problem(await post(f"/api/executions/{one}/redrive"), 409, "execution.step_required")
+    assert is_problem(await post(f"/api/executions/{one}/finalize", json={"status": "X"}), 400, "request.invalid")
+    assert is_problem(await rival.http.post(f"/api/executions/{one}/pause"), 404, "execution.not_found")
+
+
 async def test_cancelling_is_harmless_to_repeat_and_refused_after_another_end(api: Any) -> None:
     ada, service = await api.as_("ada"), await api.as_("service")
     await registered(ada)
@@ -232,6 +259,10 @@ async def test_a_header_alone_grants_nothing(api: Any, headers: dict[str, str]) 
             ("POST", "/api/events/batch"),
             ("POST", "/api/catalog/register"),
             ("POST", "/api/executions/1/cancel"),
+            ("POST", "/api/executions/1/pause"),
+            ("POST", "/api/executions/1/resume"),
+            ("POST", "/api/executions/1/finalize"),
+            ("POST", "/api/executions/1/redrive"),
         ):
             answer = await client.request(method, path, json={})
             assert is_problem(answer, 401, "auth.unauthenticated")
@@ -289,6 +320,10 @@ async def test_health_and_openapi_need_no_token(api: Any) -> None:
         "/api/executions/{execution_id}",
         "/api/executions/{execution_id}/cancel",
         "/api/executions/{execution_id}/events",
+        "/api/executions/{execution_id}/finalize",
+        "/api/executions/{execution_id}/pause",
+        "/api/executions/{execution_id}/redrive",
+        "/api/executions/{execution_id}/resume",
         "/api/executions/{execution_id}/status",
         "/api/health",
         "/health",

@@ -147,6 +147,8 @@ async def test_an_end_is_forced_and_workers_are_told(world: World, status: str) 
     assert world.planning.events()[-1].envelope.meta["finalized_by"] == "ada"
     assert world.planning.log.hints[-1].subject == CANCEL_SUBJECT
     with pytest.raises(AlreadyTerminal):
+        await world.finalize(ADA, None, execution_id, status=status, reason="another")
+    with pytest.raises(AlreadyTerminal):
         await world.planning.complete(command)
 
 

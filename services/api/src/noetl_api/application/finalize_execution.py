@@ -7,7 +7,7 @@ from typing import Final
 
 from noetl_core.append import END_KEY
 from noetl_core.envelope import Draft
-from noetl_core.errors import InvalidInput
+from noetl_core.errors import AlreadyTerminal, InvalidInput, KeyTaken
 from noetl_core.events import Event, to_draft
 from noetl_core.executions.events import PlaybookCompleted, PlaybookFailed, WorkflowCompleted, WorkflowFailed
 from noetl_core.executions.state import ExecutionStatus
@@ -50,7 +50,10 @@ class FinalizeExecution:
         execution = await self._end.first_look(visible_scope(caller, scope), execution_id)
         acting_scope(caller, Scope(tenant_id=execution.tenant_id, organization_id=execution.organization_id))
         drafts = _drafts(wanted, by=caller.name, reason=reason)
-        appended = await self._end(execution, drafts, producer=f"urn:noetl:user:{caller.name}")
+        try:
+            appended = await self._end(execution, drafts, producer=f"urn:noetl:user:{caller.name}")
+        except KeyTaken as taken:  # Somebody has finalized it in another way, or for another reason.
+            raise AlreadyTerminal(str(execution_id)) from taken
         version = appended[-1].event.stream_version
         if not appended[-1].duplicate:
             logger.info(
