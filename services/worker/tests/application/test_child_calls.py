@@ -174,6 +174,13 @@ async def test_a_call_that_waits_parks_the_pipeline_and_goes_on_with_the_childs_
     assert len(api.started) == 1
 
 
+async def test_the_time_to_wait_may_be_a_template() -> None:
+    park = await run(ONE.replace("timeout: 7", "timeout: '{{ n * 2 }}'"), Api(), n=3)
+
+    assert isinstance(park, PipelinePark)
+    assert park.waiting.timeout_seconds == 6.0
+
+
 async def test_a_pipeline_goes_on_on_another_worker_with_all_that_it_had() -> None:
     api, first, second = Api(result={"got": 2}), Tools(), Tools()
 

@@ -181,7 +181,7 @@ class ChildCalls:
 def read_call(call: ToolCall) -> Asked | Outcome:
     """What the call asks for, or why it cannot be asked."""
     try:
-        return _asked(call)
+        return _asked(call.timed())
     except TemplateFailed as exc:
         return Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
     except InvalidInput as exc:
