@@ -147,7 +147,9 @@ class InMemoryRuntime:
             pipeline=Pipeline(
                 ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}),
                 sleep=self._pass_time,
-                children=ChildCalls(ExecutionsHere(self._start, self.log), self.payloads, sleep=self._pass_time),
+                children=ChildCalls(
+                    ExecutionsHere(self._start, self.log), self.payloads, loops=self._loops, sleep=self._pass_time
+                ),
             ),
             persist=PersistBeforeEmit(self.payloads),
             payloads=self.payloads,

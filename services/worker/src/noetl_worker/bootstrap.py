@@ -108,7 +108,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(payloads, loops),
-            pipeline=Pipeline(tools, keychain=keychain, children=ChildCalls(ExecutionClient(channel), payloads)),
+            pipeline=Pipeline(
+                tools, keychain=keychain, children=ChildCalls(ExecutionClient(channel), payloads, loops=loops)
+            ),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
             loops=loops,

@@ -12,15 +12,16 @@ from noetl_core.children.state import TIMED_OUT, StartingCall
 from noetl_core.errors import InvalidInput, KeyTaken, NoetlError, NotFound, PlaybookInvalid, TooDeep
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ids import parse_id
-from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.projections import ExecutionView
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.result_refs import result_ref
 from noetl_worker.application.tool_call import ToolCall
 
 Answer = TypeVar("Answer")
@@ -94,10 +95,12 @@ class ChildCalls:
         executions: Executions,
         payloads: PayloadStore,
         *,
+        loops: LoopResults | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._executions = executions
         self._payloads = payloads
+        self._loops = loops
         self._sleep = sleep
 
     async def start(self, command: GrantedCommand, asked: Asked, *, call_id: str) -> Outcome | Waiting:
@@ -163,8 +166,10 @@ class ChildCalls:
         reference = told.get("reference")
         if not reference:
             return None
-        fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
-        return decode(await self._payloads.get(PayloadRef(**fields)))
+        if is_loop_reference(reference) and self._loops is not None:
+            scope = Scope(tenant_id=view.tenant_id, organization_id=view.organization_id)
+            return await self._loops(scope, view.execution_id, told)
+        return decode(await self._payloads.get(result_ref(reference)))
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         tries = 0

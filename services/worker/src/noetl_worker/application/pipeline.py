@@ -196,12 +196,12 @@ class Pipeline:
         if asked.return_step and run.is_nested:
             message = "an item of a task's loop cannot wait for a playbook"
             return Outcome.failed(kind=ErrorKind.UNKNOWN, code="WAIT_IN_TASK_LOOP", message=message)
-        run.runs[task.label] = run.runs.get(task.label, 0) + 1
+        place, number = run.count_call(task)
         try:  # before the child exists: what cannot be parked must not start it
             stand = await asyncio.to_thread(encode_stand, run.stand(call.attempt, asked)) if asked.return_step else b""
         except NotCanonical as exc:
             return Outcome.failed(kind=ErrorKind.SCHEMA, code="RESULT_NOT_JSON", message=exc.message)
-        key = call_id(command_key=command.idempotency_key, label=task.label, run=run.runs[task.label])
+        key = call_id(command_key=place, label=task.label, run=number)
         started = await children.start(command, asked, call_id=key)
         if isinstance(started, Waiting):
             raise _Waits(PipelinePark(stand=stand, waiting=started))

@@ -106,6 +106,13 @@ class PipelineRun:
             is_nested=True,
         )
 
+    def count_call(self, task: Task) -> tuple[str, int]:
+        """What a call belongs to, and its number there: neither depends on what runs beside it."""
+        place = str(self.scope.outer.get("idempotency_key") or self.command.idempotency_key)
+        counted = f"{place}/{task.label}" if self.is_nested else task.label
+        self.runs[counted] = self.runs.get(counted, 0) + 1
+        return place, self.runs[counted]
+
     @property
     def now(self) -> str:
         return format_time(self.command.issued_at)
