@@ -28,6 +28,9 @@ EXPECTED: Mapping[str, Mapping[str, Any]] = {
     "errors": {"report": {"failed": "no such order", "attempts": 3}, "clean_up": {"cleaned": True}},
     "http_api": {"total": {"count": 5, "amount": 15}},
     "keychain": {"name": {"owner": "Ada"}},
+    "loop": {
+        "report": {"cities": ["Oslo", "Rome", "Lima"], "letters": 12, "total": 3, "success": 3, "failed": 0},
+    },
     "pipeline": {"done": [{"name": "ada", "n": 8}, {"name": "bob", "n": 4}]},
     "poll": {"done": {"asked": 3}},
     "postgres": {"report": {"people": 2, "last": "Bob"}},

@@ -10,6 +10,7 @@ from noetl_core.children.state import ParkedCall
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State
+from noetl_core.loops.state import Loop
 from noetl_core.payloads import refer_to
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.playbook.validate import parse_playbook
@@ -180,6 +181,30 @@ def test_what_has_ended_waits_for_nothing_but_its_family() -> None:
     assert (reason.text, reason.since) == ("it has ended, FAILED: no", NOON)
     assert reason.details == {"status": "FAILED", "code": "PY_ValueError"}
     assert [one.kind for one in explain(cancelled, now=NOW)] == [ReasonKind.ENDED, ReasonKind.CASCADE]
+
+
+def test_a_loop_tells_how_far_it_is_and_its_commands_which_item_they_run() -> None:
+    loop = Loop(
+        loop_id="loop_1_load_1",
+        activation=1,
+        mode="parallel",
+        total=100,
+        max_in_flight=8,
+        begun=45,
+        success=35,
+        failed=2,
+    )
+    running = command(CommandStatus.STARTED, worker_id="w", loop_id="loop_1_load_1", loop_index=44)
+
+    found = explain(state(running, loops={"load": loop, "past": replace(loop, status="ok")}), now=NOW)
+
+    assert [reason.kind for reason in found] == [ReasonKind.LOOP, ReasonKind.RUNNING]
+    assert found[0].text == (
+        "the loop of step 'load' has 37 of 100 items behind it, 2 of them failed; 8 are under way, at most 8 at a time"
+    )
+    assert found[0].details["ended"] == 37
+    assert found[1].text == "item 44 of step 'load' runs on worker 'w'"
+    assert found[1].details["loop_iteration_index"] == 44
 
 
 def test_the_next_deadline_is_told_last() -> None:

@@ -27,6 +27,7 @@ class ReasonKind(StrEnum):
     PAUSED = "paused"
     SILENT = "silent"
     UNCLAIMED = "unclaimed"
+    LOOP = "loop"
     RUNNING = "running"
     PARKED = "parked"
     JOIN = "join"
@@ -68,6 +69,7 @@ def explain(
             for command in state.commands.values()
             if command.is_open
         ),
+        *_loops(execution),
         *_joins(state, graph),
         *_chunks(execution),
     ]
@@ -135,15 +137,14 @@ def _paused(state: State) -> Iterator[Reason]:
 
 
 def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker] | None, is_paused: bool) -> Reason:
-    what = (
-        f"step {command.step!r}" if command.evaluation is None else f"the evaluation of conditions of {command.step!r}"
-    )
+    what = _name(command)
     attempt = f", attempt {command.attempt}" if command.attempt > 1 else ""
     details: dict[str, JsonValue] = {
         "command_id": command.command_id,
         "activation": command.activation,
         "attempt": command.attempt,
         "pool": command.pool,
+        **command.of_item,
     }
     if command.is_claimable:
         because, facts = _nobody(command.pool, workers) if not is_paused else ("claims are refused meanwhile", {})
@@ -182,6 +183,13 @@ def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker
     )
 
 
+def _name(command: Command) -> str:
+    if command.evaluation is not None:
+        return f"the evaluation of conditions of {command.step!r}"
+    item = "" if command.loop_index is None else f"item {command.loop_index} of "
+    return f"{item}step {command.step!r}"
+
+
 def _nobody(pool: str, workers: Sequence[PresentWorker] | None) -> tuple[str, Mapping[str, JsonValue]]:
     """Why nobody has claimed a command yet."""
     if workers is None:
@@ -214,6 +222,27 @@ def _joins(state: State, graph: Graph | None) -> Iterator[Reason]:
             text=text,
             step=name,
             details={"waits_for": [*waits_for], "arrived_from": causes},
+        )
+
+
+def _loops(execution: Execution) -> Iterator[Reason]:
+    for step, loop in execution.loops.items():
+        if not loop.is_open:
+            continue
+        failed = f", {loop.failed} of them failed" if loop.failed else ""
+        yield Reason(
+            kind=ReasonKind.LOOP,
+            text=f"the loop of step {step!r} has {loop.ended} of {loop.total} items behind it{failed}; "
+            f"{loop.running} are under way, at most {loop.max_in_flight} at a time",
+            step=step,
+            details={
+                "loop_id": loop.loop_id,
+                "total": loop.total,
+                "ended": loop.ended,
+                "failed": loop.failed,
+                "running": loop.running,
+                "max_in_flight": loop.max_in_flight,
+            },
         )
 
 
