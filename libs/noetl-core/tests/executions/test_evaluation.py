@@ -14,6 +14,7 @@ from noetl_core.executions.evaluation import Place
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.state import ExecutionStatus, StepStatus
 from noetl_core.fold import prune
+from noetl_core.streams.events import CallPartial
 from noetl_testkit.pure_run import PureRun
 
 ROWS = {"rows": [{"n": 1}, {"n": 2}, {"n": 3}], "row_count": 3}
@@ -479,3 +480,41 @@ def test_any_graph_whose_conditions_need_data_ends_exactly_once_in_any_order(yam
     assert not run.state.execution.arrivals
     exits = [(event.step, event.activation) for event in run.events if isinstance(event, StepExited)]
     assert len(exits) == len(set(exits)) == len(run.entered())
+
+
+def test_a_step_whose_chunks_are_all_taken_is_evaluated_once_whatever_happens_beside_it() -> None:
+    run = PureRun.of(
+        """
+workflow:
+- {step: s, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: b}]}}
+- step: a
+  tool: {kind: postgres, auth: x, query: q, spec: {stream: {chunk_rows: 3}}}
+  next: {arcs: [{step: x, on: call.partial}, {step: z, when: "{{ output.data.rows | length == 3 }}"}]}
+- {step: x, tool: {kind: noop}}
+- {step: b, tool: {kind: noop}, next: {arcs: [{step: c}]}}
+- {step: c, tool: {kind: noop}}
+- {step: z, tool: {kind: noop}}
+""",
+        rows,
+    ).start()
+    run.finish("s")
+    command = run.command("a")
+    run.happens(
+        CallPartial(
+            command_id=command.command_id,
+            step="a",
+            task="a_task",
+            call=1,
+            chunk_index=0,
+            row_count=3,
+            has_more=False,
+            payload_ref=run.store(ROWS),
+            queued=True,
+        )
+    )
+    for node in ("a", "x", "b", "c", "a:evaluate_leave", "z"):
+        run.finish(node)
+
+    assert [event.step for event in internal(run)] == ["a:evaluate_leave"]
+    assert run.state.execution.status is ExecutionStatus.COMPLETED
+    assert run.entered() == ["s", "a", "b", "x", "c", "z"]

@@ -169,6 +169,13 @@ def test_a_large_list_passes_its_view_and_is_read_item_by_item() -> None:
     assert rendered("{% for x in a[:2] %}{{ x.name }}{% endfor %}", ROWS, is_loaded=True) == "n0n1"
 
 
+def test_who_goes_through_the_data_gets_them_instead_of_the_view() -> None:
+    names = {"a": StepView(LargeResult(view_of(ROWS), ROWS))}
+
+    assert render("{{ a }}", names, wants_data=True) == ROWS
+    assert isinstance(render("{{ a }}", names), dict)
+
+
 SELECTING = Kept(
     selections=(
         Selection(path=("rows", "7", "id"), name="seventh"),

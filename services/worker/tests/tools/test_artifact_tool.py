@@ -1,6 +1,7 @@
 """artifact steps: from a reference to the value it stands for."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
-from noetl_worker.tools.artifact import ArtifactTool
+from noetl_worker.tools.artifact import ArtifactTool, EarlierResults
 
 VALUE: dict[str, JsonValue] = {"rows": [{"id": 1}], "row_count": 1}
 
@@ -127,3 +128,18 @@ async def test_bytes_that_are_no_json_are_no_value(store: InMemoryPayloadStore) 
     assert ref.sha256 == hashlib.sha256(data).hexdigest()
 
     assert failure(await ArtifactTool(store).run(call(ref.uri))) == (ErrorKind.PARSE, "ARTIFACT_NOT_JSON", False)
+
+
+async def test_the_short_address_of_an_earlier_step_of_the_same_execution_is_known(store: InMemoryPayloadStore) -> None:
+    ref = await put(store, VALUE)
+    address = ref_view(ref)["ref"]
+    told: dict[str, dict[str, Any]] = {
+        "other": {"reference": None},
+        "big": {"reference": {"ref_id": address, **ref.to_json()}},
+    }
+
+    found = await ArtifactTool(store, references=EarlierResults()).run(replace(call(address), results=told))
+    other = await ArtifactTool(store, references=EarlierResults()).run(call(address))
+
+    assert found.data == {**VALUE, "data": VALUE}
+    assert failure(other)[1] == "REFERENCE_NOT_AVAILABLE"

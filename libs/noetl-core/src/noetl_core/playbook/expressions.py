@@ -16,6 +16,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, TooMuch, metered
 from noetl_core.playbook.plain import holds, plain
 from noetl_core.playbook.syntax import (
+    DATA_WANTED,
     SANDBOX,
     VALUE_NAME,
     executable,
@@ -64,9 +65,14 @@ def render(
     *,
     now: str | None = None,
     max_text: int = MAX_TEXT_CHARACTERS,
+    wants_data: bool = False,
 ) -> JsonValue:
-    """A value with all templates in it evaluated; keys of maps are literal, and `now()` is what the caller says."""
-    return _render(value, _Scope(names=_with_now(names, now), max_text=max_text), ())
+    """A value with all templates in it evaluated; keys of maps are literal, and `now()` is what the caller says.
+
+    `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
+    """
+    seen = {**names, DATA_WANTED: True} if wants_data else names
+    return _render(value, _Scope(names=_with_now(seen, now), max_text=max_text), ())
 
 
 def evaluate_condition(condition: str | bool, names: Mapping[str, object], *, now: str | None = None) -> bool:

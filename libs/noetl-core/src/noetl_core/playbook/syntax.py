@@ -18,6 +18,8 @@ from noetl_core.playbook.views import passed_of, whole_of
 
 MAX_TEMPLATE_CHARACTERS = 262_144
 VALUE_NAME = "_noetl_value"
+DATA_WANTED = "data are wanted"
+"""A name that no template can spell: where it is, `{{ a }}` gives the data of a large result and not its view."""
 _MAX_DEPTH = 60
 _MAX_NESTED_LOOPS = 10
 """Deeper templates would overflow Python's own parser when they are compiled."""
@@ -208,7 +210,7 @@ def _whole(context: Context, value: object) -> object:
 
 @pass_context
 def _passed(context: Context, value: object) -> object:
-    return passed_of(value)
+    return whole_of(value) if DATA_WANTED in context.parent else passed_of(value)
 
 
 @pass_context

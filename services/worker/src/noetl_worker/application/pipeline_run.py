@@ -152,6 +152,7 @@ class PipelineRun:
             input={**self.step.input, **tool.input},
             config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},
             names=self.names(task, attempt),
+            results=command.results,
             now=self.now,
             timeout_seconds=tool.timeout_seconds,
             timeout_template=tool.timeout_template,

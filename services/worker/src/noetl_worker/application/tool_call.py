@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.deadlines.timeouts import rendered_seconds
@@ -32,6 +32,8 @@ class ToolCall:
     names: Mapping[str, object] = field(default_factory=dict)
     keychain: Mapping[str, JsonObject | None] = field(default_factory=dict, repr=False)
     """Entries of the keychain that the configuration names; apart from `names`, which may be stored and shown."""
+    results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
+    """Results of earlier steps as events tell them, by step: where they are, not what they are."""
     now: str | None = None
     """What `now()` gives in this call."""
     timeout_seconds: float | None = None

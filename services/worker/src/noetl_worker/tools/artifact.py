@@ -12,6 +12,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.result_refs import result_ref
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, failed, misconfigured
 from noetl_worker.tools.tool_config import ToolConfig
@@ -26,6 +27,15 @@ class ResultReferences(Protocol):
     async def find(self, call: ToolCall, locator: str) -> PayloadRef | None:
         """The payload behind `noetl://execution/<id>/result/<step>/<digest>`, if it is known here."""
         ...
+
+
+class EarlierResults:
+    """Knows the results that the step's own execution has told, which is all that a worker is told of."""
+
+    async def find(self, call: ToolCall, locator: str) -> PayloadRef | None:
+        """The payload of the step whose result has this address."""
+        references = (result.get("reference") or {} for result in call.results.values())
+        return next((result_ref(one) for one in references if one.get("ref_id") == locator), None)
 
 
 class ArtifactTool:

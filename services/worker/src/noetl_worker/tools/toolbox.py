@@ -12,7 +12,7 @@ from noetl_servicekit.env import Env
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.tool_call import Tool
-from noetl_worker.tools.artifact import ArtifactTool, ResultReferences
+from noetl_worker.tools.artifact import ArtifactTool, EarlierResults, ResultReferences
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_sessions import DuckdbLimits, DuckdbSessions
 from noetl_worker.tools.http import HttpTool
@@ -111,7 +111,7 @@ async def build_toolbox(
         sql_seconds = settings.sql_timeout_seconds
         access = TransferAccess(clients=clients, pools=pools, sessions=sessions, credentials=credentials)
         tools: dict[str, Tool] = {
-            "artifact": ArtifactTool(payloads, references=references),
+            "artifact": ArtifactTool(payloads, references=references or EarlierResults()),
             "duckdb": DuckdbTool(
                 sessions, credentials=credentials, scripts=scripts, default_timeout_seconds=sql_seconds
             ),
