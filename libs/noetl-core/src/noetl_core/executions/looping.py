@@ -40,7 +40,7 @@ def open_loop(
     """
     loop = plan.playbook.steps[step].loop or LoopPlan()
     names = entry_names(execution, plan, cause_step=cause_step)
-    found = evaluator.value("loop/in", lambda: items_in(render(loop.items, names, now=now)))
+    found = evaluator.value("loop/in", lambda: items_in(render(loop.items, names, now=now, wants_data=True)))
     width = evaluator.value("loop/max_in_flight", lambda: render(loop.max_in_flight, names, now=now))
     stored = found if isinstance(found, Stored) else None
     items = None if isinstance(found, Stored) else collection_of(found)

@@ -119,10 +119,11 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
     reads: dict[str, Reads] = {name: set() for name in command.results}
     named: set[str] = set()
     step = playbook.steps[command.step]
-    for text in _texts([*_templates(step, playbook.workbook), *_keychain_templates(playbook.keychain)]):
+    gone_through = {*_texts([task.loop.items for task in step.tasks if task.loop])}
+    for text in (*gone_through, *_texts([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
         if "context" in text or "main" in text:  # user code may ask for anything by name
             named.update(reads)
-        whole = handed_on(text)
+        whole = None if text in gone_through else handed_on(text)
         for path in referenced_paths(text):
             is_handed_on = path == whole
             if path == ("steps",):
@@ -144,7 +145,7 @@ def _read_of(path: Reference, cause_step: str, is_handed_on: bool) -> Iterator[t
     yield path[0], ("steps", path[1:], is_handed_on)
 
 
-def _keychain_templates(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
+def _keychain(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
     for entry in keychain.values():
         yield entry.config
 
@@ -152,8 +153,7 @@ def _keychain_templates(keychain: Mapping[str, KeychainEntry]) -> Iterator[objec
 def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:
     """Everything that is rendered on the worker while the step runs."""
     yield step.input
-    for loop in (task.loop for task in step.tasks):
-        yield from (loop.items, loop.max_in_flight) if loop else ()
+    yield from (task.loop.max_in_flight for task in step.tasks if task.loop)
     calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
     called = [entry.tool for entry in workbook.values()] if calls_workbook else []
     for tool in [*(task.tool for task in step.tasks), *called]:

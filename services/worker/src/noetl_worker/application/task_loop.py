@@ -24,7 +24,7 @@ class Items:
     @classmethod
     def of(cls, loop: TaskLoop, names: Mapping[str, object], now: str) -> Items:
         """Evaluate the templates of a loop; raises `TemplateFailed` and `LoopInvalid`."""
-        values = collection_of(render(loop.items, names, now=now))
+        values = collection_of(render(loop.items, names, now=now, wants_data=True))
         width = width_of(render(loop.max_in_flight, names, now=now))
         return cls(values=values, width=1 if loop.mode is LoopMode.SEQUENTIAL else width)
 
