@@ -1,4 +1,3 @@
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -26,13 +25,13 @@ EVENT = StoredEvent(
     ingest_time=st.datetimes(timezones=st.just(UTC)),
 )
 def test_an_event_comes_out_of_its_message_as_it_went_in(body: bytes, version: int, ingest_time: datetime) -> None:
-    event = replace(EVENT, body=body, stream_version=version, ingest_time=ingest_time)
+    event = EVENT._replace(body=body, stream_version=version, ingest_time=ingest_time)
 
     assert stored_event(event.body, event_headers(event, TRACE)) == event
 
 
 def test_the_first_event_of_a_chain_has_no_checksum_before_it() -> None:
-    first = replace(EVENT, stream_version=1, prev_checksum="")
+    first = EVENT._replace(stream_version=1, prev_checksum="")
 
     assert stored_event(first.body, event_headers(first, "")) == first
 

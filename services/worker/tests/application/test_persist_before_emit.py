@@ -18,10 +18,11 @@ PLACE = ResultPlace(tenant_id="acme", organization_id="ops", execution_id=42, st
 FORBIDDEN = {"rows", "columns", "data", "response", "result", "payload"}
 
 
-class UnreliableStore:
+class UnreliableStore(InMemoryPayloadStore):
     """Refuses so many puts before it works."""
 
     def __init__(self, *, refusals: int, error: type[Unavailable] | type[InvalidInput] = Unavailable) -> None:
+        super().__init__()
         self.puts = 0
         self.slept: list[float] = []
         self._refusals = refusals
@@ -31,10 +32,7 @@ class UnreliableStore:
         self.puts += 1
         if self.puts <= self._refusals:
             raise self._error("the disk is away")
-        return refer_to(data, tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
-
-    async def get(self, ref: PayloadRef) -> bytes:
-        raise NotImplementedError
+        return await super().put(tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type)
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
