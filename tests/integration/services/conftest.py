@@ -14,7 +14,14 @@ import httpx
 import pytest
 from noetl_api.bootstrap import start
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import CatalogClient, CredentialClient, EventLogClient, ExecutionClient, ShardClient
+from noetl_contracts.clients import (
+    CatalogClient,
+    CredentialClient,
+    EventLogClient,
+    ExecutionClient,
+    PayloadClient,
+    ShardClient,
+)
 from noetl_servicekit.process_settings import ProcessSettings
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tokens import token_sha256
@@ -39,6 +46,7 @@ class Clients:
     executions: ExecutionClient
     shards: ShardClient
     credentials: CredentialClient
+    payloads: PayloadClient
     http: httpx.AsyncClient
 
 
@@ -71,6 +79,7 @@ class RunningApi:
             executions=ExecutionClient(channel),
             shards=ShardClient(channel),
             credentials=CredentialClient(channel),
+            payloads=PayloadClient(channel),
             http=await self._stack.enter_async_context(http),
         )
 

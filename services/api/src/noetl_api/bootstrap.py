@@ -18,6 +18,7 @@ from noetl_adapters.postgres.descendants import PostgresDescendants
 from noetl_adapters.postgres.event_finder import PostgresEventFinder
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
+from noetl_adapters.postgres.lineage import PostgresLineage
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
 from noetl_adapters.postgres.workers import PostgresWorkerPresence
@@ -45,6 +46,7 @@ from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
+from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
@@ -53,6 +55,7 @@ from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
+from noetl_api.application.trace_result import TraceResult
 from noetl_api.application.use_cases import UseCases
 from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
@@ -141,11 +144,14 @@ class Api:
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
         parsed, presence, planner = ParsedPlaybooks(), PostgresWorkerPresence(pool), self._planner()
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
+        lineage = PostgresLineage(pool)
         return UseCases(
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
             read_events=read_events,
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
+            read_payloads=ReadPayloads(payloads, lineage),
+            trace_result=TraceResult(lineage),
             watch_events=watch_events,
             register_playbook=RegisterPlaybook(catalog, next_id=next_id),
             find_playbooks=FindPlaybooks(catalog),

@@ -11,6 +11,7 @@ from noetl_contracts.clients.executions import (
     StartedExecution,
 )
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
+from noetl_contracts.clients.payloads import FetchedPayload, PayloadClient
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.shards import ShardClient
 from noetl_contracts.clients.why import ExplainedExecution, WhyClient
@@ -25,6 +26,8 @@ __all__ = [
     "EventLogClient",
     "ExecutionClient",
     "ExplainedExecution",
+    "FetchedPayload",
+    "PayloadClient",
     "ProjectionClient",
     "RedrivenExecution",
     "ResolvedCredentials",

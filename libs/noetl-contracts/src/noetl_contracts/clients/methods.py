@@ -25,6 +25,8 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.credential.v1.CredentialService/List",
         "/noetl.credential.v1.CredentialService/Resolve",
         "/noetl.credential.v1.CredentialService/Rotate",
+        "/noetl.payload.v1.PayloadService/Stat",
+        "/noetl.payload.v1.PayloadService/Trace",
         "/noetl.shard.v1.ShardService/GetInstallation",
         "/noetl.shard.v1.ShardService/Hold",
         "/noetl.shard.v1.ShardService/Release",

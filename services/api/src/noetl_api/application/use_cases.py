@@ -13,6 +13,7 @@ from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.ingest_events import IngestEvents
+from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
@@ -21,6 +22,7 @@ from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
+from noetl_api.application.trace_result import TraceResult
 from noetl_api.application.variables import ReadVariables
 from noetl_api.application.watch_events import WatchEvents
 from noetl_api.application.workers import Workers
@@ -34,6 +36,8 @@ class UseCases:
     ingest_events: IngestEvents
     read_events: ReadEvents
     read_logs: ReadLogs
+    read_payloads: ReadPayloads
+    trace_result: TraceResult
     watch_events: WatchEvents
     register_playbook: RegisterPlaybook
     find_playbooks: FindPlaybooks

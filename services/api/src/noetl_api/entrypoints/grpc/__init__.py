@@ -8,6 +8,7 @@ from noetl_api.entrypoints.grpc import (
     credential_service,
     event_service,
     execution_service,
+    payload_service,
     shard_service,
     why_service,
     worker_service,
@@ -18,6 +19,7 @@ SERVICE_NAMES = (
     catalog_service.SERVICE_NAME,
     execution_service.SERVICE_NAME,
     credential_service.SERVICE_NAME,
+    payload_service.SERVICE_NAME,
     shard_service.SERVICE_NAME,
     why_service.SERVICE_NAME,
     worker_service.SERVICE_NAME,
@@ -30,6 +32,7 @@ def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     catalog_service.register(server, use_cases)
     execution_service.register(server, use_cases)
     credential_service.register(server, use_cases)
+    payload_service.register(server, use_cases)
     shard_service.register(server, use_cases)
     why_service.register(server, use_cases)
     worker_service.register(server, use_cases)

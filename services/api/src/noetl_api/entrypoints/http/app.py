@@ -19,6 +19,7 @@ from noetl_api.entrypoints.http import (
     events,
     executions,
     logs,
+    payloads,
     problems,
     steering,
     variables,
@@ -68,7 +69,19 @@ def make_app(*, use_cases: UseCases, tokens: Tokens, health: Health, metrics: Ap
     app.state.tokens = tokens
     problems.install(app)
     app.add_middleware(Observed, metrics=metrics)
-    for module in (executions, steering, why, logs, events, variables, commands, catalog, credentials, workers):
+    for module in (
+        executions,
+        steering,
+        why,
+        logs,
+        payloads,
+        events,
+        variables,
+        commands,
+        catalog,
+        credentials,
+        workers,
+    ):
         app.include_router(module.router)
 
     @app.get("/api/playbook.schema.json", tags=["catalog"])

@@ -1,0 +1,69 @@
+"""Payloads and lineage over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+from noetl.payload.v1 import payload_pb2 as pb
+from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
+from noetl_core.errors import Corrupt
+from noetl_core.lineage import Trace
+from noetl_core.payload_streams import verified
+from noetl_core.ports.event_log import Scope
+
+from noetl_contracts.channel import NO_DEADLINE
+from noetl_contracts.mapping import payloads as mapping
+from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.mapping.payloads import KnownPayload
+from noetl_contracts.status import raising_noetl_errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPayload:
+    """A payload on its way; its pieces are verified here once more, so that a reader at the end has the right bytes."""
+
+    payload: KnownPayload
+    chunks: AsyncIterator[bytes]
+
+
+class PayloadClient:
+    """Shows payloads and where results came from; served by api."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
+        self._stub: pb_grpc.PayloadServiceAsyncStub = pb_grpc.PayloadServiceStub(channel)
+        self._timeout = timeout
+
+    async def stat(self, scope: Scope | None, locator: str) -> KnownPayload:
+        """What is known of a payload."""
+        request = pb.StatRequest(scope=scope_message(scope), locator=locator)
+        with raising_noetl_errors():
+            return mapping.payload((await self._stub.Stat(request, timeout=self._timeout)).payload)
+
+    async def fetch(self, scope: Scope | None, locator: str) -> FetchedPayload:
+        """What is known of a payload, and its bytes."""
+        messages = self._messages(scope, locator)
+        async for first in messages:
+            known = mapping.payload(first.payload)
+            return FetchedPayload(payload=known, chunks=verified(known.ref, _data(messages)))
+        raise Corrupt(f"the server ended before it told what {locator} is")
+
+    async def trace(self, scope: Scope | None, execution_id: int, step: str, *, at_version: int = 0) -> Trace:
+        """The result of a step, the one that it was made from, and so on."""
+        request = pb.TraceRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), step=step, at_version=at_version
+        )
+        with raising_noetl_errors():
+            return mapping.trace(await self._stub.Trace(request, timeout=self._timeout))
+
+    async def _messages(self, scope: Scope | None, locator: str) -> AsyncIterator[pb.FetchResponse]:
+        request = pb.FetchRequest(scope=scope_message(scope), locator=locator)
+        with raising_noetl_errors():
+            async for message in self._stub.Fetch(request, timeout=NO_DEADLINE):
+                yield message
+
+
+async def _data(messages: AsyncIterator[pb.FetchResponse]) -> AsyncIterator[bytes]:
+    async for message in messages:
+        yield message.data
