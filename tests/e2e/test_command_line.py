@@ -22,6 +22,18 @@ workflow:
   tool: {kind: noop, result: {who: "{{ who }}", limits: "{{ limits }}"}}
 """
 
+LINEAGE = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: lineage, path: tests/lineage}
+workflow:
+- step: load
+  tool: {kind: python, code: 'result = [{"n": 1}, {"n": 2}]'}
+  next: {arcs: [{step: total}]}
+- step: total
+  tool: {kind: noop, result: {total: 3}}
+"""
+
 
 @pytest.fixture
 def echo(tmp_path: Path) -> str:
@@ -253,3 +265,29 @@ def test_what_code_prints_is_shown_by_logs_also_of_failed_calls(stack: LocalStac
     assert all("ValueError: after" in one["stderr"] for one in fall["outputs"])
     assert followed.code == 1
     assert [json.loads(line)["step"] for line in followed.out.splitlines()] == ["speak", "fall"]
+
+
+def test_a_result_is_traced_and_its_payload_is_read_through_the_server(stack: LocalStack, tmp_path: Path) -> None:
+    file = tmp_path / "lineage.yaml"
+    file.write_text(LINEAGE)
+    execution_id = stack.noetl("run", str(file), "-o", "json").document["execution_id"]
+
+    traced = stack.noetl("trace", execution_id, "total", "-o", "json").document
+    newest, oldest = traced["results"]
+    assert [(newest["step"], oldest["step"]), newest["parent_ref"]["ref_id"]] == [
+        ("total", "load"),
+        oldest["reference"]["ref_id"],
+    ]
+
+    told = stack.noetl("payload", "stat", oldest["reference"]["ref_id"], "-o", "json").document
+    assert (told["sha256"], told["bytes"]) == (oldest["reference"]["sha256"], oldest["reference"]["bytes"])
+    got = stack.noetl("payload", "get", json.dumps(oldest["reference"]))
+    assert json.loads(got.out) == [{"n": 1}, {"n": 2}]
+    assert stack.noetl("payload", "head", oldest["reference"]["uri"]).out.split() == ["n", "1", "2"]
+    assert stack.noetl("payload", "verify", oldest["reference"]["uri"]).code == 0
+
+    written = stack.noetl("payload", "get", oldest["reference"]["uri"], "-f", str(tmp_path / "rows.json"))
+    assert (written.code, json.loads((tmp_path / "rows.json").read_text())) == (0, [{"n": 1}, {"n": 2}])
+    missing = oldest["reference"]["uri"][:-4] + "0000"
+    assert [stack.noetl("payload", command, missing).code for command in ("stat", "verify")] == [3, 3]
+    assert stack.noetl("trace", execution_id, "nothing").code == 3

@@ -25,7 +25,7 @@ def stack_in(directory: Path, *, phase: Phase = Phase.READY) -> StackHome:
 def test_an_address_is_taken_as_it_is_with_the_token_that_comes_with_it(tmp_path: Path) -> None:
     server = locate_server(address="api.example:7100", token="mine", env={}, working_directory=tmp_path)
 
-    assert (server.address, server.token, server.tls, server.payload_url) == ("api.example:7100", "mine", False, None)
+    assert (server.address, server.token, server.tls) == ("api.example:7100", "mine", False)
 
 
 def test_a_scheme_chooses_tls_and_the_token_may_stand_in_a_file(tmp_path: Path) -> None:
@@ -55,7 +55,6 @@ def test_without_an_address_the_nearest_stack_is_used(tmp_path: Path) -> None:
     server = locate_server(address=None, token=None, env={}, working_directory=below)
 
     assert (server.address, server.token) == ("127.0.0.1:7100", "local-token")
-    assert server.payload_url == "file:///payloads"
 
 
 def test_the_environment_names_another_stack(tmp_path: Path) -> None:

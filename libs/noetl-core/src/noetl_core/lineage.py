@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
 
-RESULT_EVENTS = ("call.done", "call.error")
+RESULT_EVENTS = ("call.done", "call.error", "loop.done")
 """The types of events that tell of results."""
 
 
@@ -25,6 +25,8 @@ class TracedResult:
     recorded_at: datetime
     reference: JsonObject
     parent_ref_id: str | None
+    loop_id: str | None = None
+    """The loop that it is the result of, or an item of."""
 
     @property
     def ref_id(self) -> str:
@@ -43,8 +45,10 @@ class Trace:
 def follow(results: Sequence[TracedResult], *, step: str, at_version: int, limit: int) -> Trace:
     """The chain of a step's last result, given all of an execution in the order of their events.
 
-    The same bytes may come from a step more than once: the last one before is meant.
+    The same bytes may come from a step more than once: the last one before is meant. A loop was made from what its
+    items were made from.
     """
+    of_items = {result.loop_id: result.parent_ref_id for result in results if result.loop_id and result.parent_ref_id}
     chain: list[TracedResult] = []
     for result in reversed(results):
         if chain:
@@ -52,7 +56,7 @@ def follow(results: Sequence[TracedResult], *, step: str, at_version: int, limit
         else:
             wanted = result.step == step and (not at_version or result.stream_version <= at_version)
         if wanted:
-            chain.append(result)
+            chain.append(replace(result, parent_ref_id=result.parent_ref_id or of_items.get(result.loop_id)))
     return Trace(results=tuple(chain[:limit]), truncated=len(chain) > limit)
 
 
@@ -73,4 +77,5 @@ def result_of(event: StoredEvent) -> TracedResult | None:
         recorded_at=event.ingest_time,
         reference=reference,
         parent_ref_id=str(parent["ref_id"]) if isinstance(parent, dict) and parent.get("ref_id") else None,
+        loop_id=str(envelope.meta["loop_id"]) if envelope.meta.get("loop_id") else None,
     )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, sha256_hex
 from noetl_core.errors import Corrupt, InvalidInput
@@ -104,6 +104,19 @@ def refer_to_digest(
     """The reference to bytes of which only the digest and the size are at hand."""
     uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
     return PayloadRef(uri=str(uri), sha256=sha256, media_type=media_type, bytes=size)
+
+
+def payload_ref_of(reference: Mapping[str, Any]) -> PayloadRef:
+    """What the reference of a result says about the payload; it has more to say about the result."""
+    missing = {"uri", "sha256", "media_type", "bytes"} - reference.keys()
+    if missing:
+        raise InvalidInput(f"the reference of a result lacks {', '.join(sorted(missing))}")
+    return PayloadRef(
+        uri=reference["uri"],
+        sha256=reference["sha256"],
+        media_type=reference["media_type"],
+        bytes=reference["bytes"],
+    )
 
 
 def verify(ref: PayloadRef, data: bytes) -> bytes:

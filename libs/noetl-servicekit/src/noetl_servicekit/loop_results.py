@@ -11,9 +11,8 @@ from noetl_core.canonical import JsonObject, JsonValue, decode
 from noetl_core.commands.events import CallDone, CallFailed
 from noetl_core.executions.looping import LOOP_REFERENCE
 from noetl_core.loops.events import LoopDone
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadRef, payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
-from noetl_core.ports.payloads import PayloadStore
 from noetl_core.recorded import record
 
 PAGE: Final = 1000
@@ -33,6 +32,14 @@ class ReadEvents(Protocol):
         ...
 
 
+class ReadPayloads(Protocol):
+    """The part of a payload store that is needed here."""
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        """The bytes of a reference, verified."""
+        ...
+
+
 def is_loop_reference(reference: object) -> bool:
     """Whether a result is that of a loop, whose value stands in many places."""
     return isinstance(reference, Mapping) and reference.get("type") == LOOP_REFERENCE
@@ -48,7 +55,7 @@ def loop_counts(result: Mapping[str, Any]) -> JsonObject:
 class LoopResults:
     """Reads the log from the start of a loop to its end, then the payload of each item."""
 
-    def __init__(self, log: ReadEvents, payloads: PayloadStore) -> None:
+    def __init__(self, log: ReadEvents, payloads: ReadPayloads) -> None:
         self._log = log
         self._payloads = payloads
         self._kept: OrderedDict[str, JsonObject] = OrderedDict()
@@ -105,7 +112,6 @@ class LoopResults:
     async def _slot(self, result: Mapping[str, Any]) -> JsonValue:
         reference = result.get("reference")
         if reference:
-            fields = {name: reference[name] for name in ("uri", "sha256", "media_type", "bytes")}
-            return decode(await self._payloads.get(PayloadRef(**fields)))
+            return decode(await self._payloads.get(payload_ref_of(reference)))
         error = (result.get("context") or {}).get("error")
         return {"status": "error", "error": error} if error else None

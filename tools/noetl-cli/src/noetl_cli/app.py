@@ -16,6 +16,8 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "events": "noetl_cli.commands.events:events",
         "result": "noetl_cli.commands.result:result",
         "logs": "noetl_cli.commands.logs:logs",
+        "trace": "noetl_cli.commands.trace:trace",
+        "payload": "noetl_cli.commands.payload:payload",
         "why": "noetl_cli.commands.why:why",
         "cancel": "noetl_cli.commands.executions:cancel",
         "pause": "noetl_cli.commands.steering:pause",

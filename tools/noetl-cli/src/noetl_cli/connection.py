@@ -17,6 +17,7 @@ from noetl_contracts.clients import (
     CredentialClient,
     EventLogClient,
     ExecutionClient,
+    PayloadClient,
     WhyClient,
     WorkerClient,
 )
@@ -47,8 +48,6 @@ class Server:
     address: str
     token: str | None = field(repr=False)
     tls: bool = False
-    payload_url: str | None = None
-    """Where payloads can be read from here; only known of a stack on this machine."""
 
 
 FindServer = Callable[[], Server]
@@ -60,6 +59,7 @@ class Clients:
 
     catalog: CatalogClient
     executions: ExecutionClient
+    payloads: PayloadClient
     events: EventLogClient
     credentials: CredentialClient
     why: WhyClient
@@ -98,7 +98,7 @@ def locate_server(*, address: str | None, token: str | None, env: Mapping[str, s
             f"start one with: noetl dev up\n"
             f"or name a server with --address or {ADDRESS_VARIABLE}"
         )
-    return Server(address=endpoint.address, token=known_token or endpoint.token, payload_url=endpoint.payload_url)
+    return Server(address=endpoint.address, token=known_token or endpoint.token)
 
 
 @asynccontextmanager
@@ -115,6 +115,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
             yield Clients(
                 catalog=CatalogClient(channel),
                 executions=ExecutionClient(channel),
+                payloads=PayloadClient(channel),
                 events=EventLogClient(channel),
                 credentials=CredentialClient(channel),
                 why=WhyClient(channel),

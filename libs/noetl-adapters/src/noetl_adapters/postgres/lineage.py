@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import asyncpg
 from noetl_core.envelope import StoredEvent
@@ -13,6 +14,8 @@ from noetl_core.ports.lineage import MAX_TRACE
 
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
+
+_STORED = ("stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum", "body")
 
 
 class PostgresLineage:
@@ -43,5 +46,10 @@ class PostgresLineage:
 
 
 def _results(rows: Sequence[asyncpg.Record]) -> tuple[TracedResult, ...]:
-    found = (result_of(StoredEvent(**row)) for row in rows)
-    return tuple(result for result in found if result is not None)
+    found: list[TracedResult] = []
+    for row in rows:
+        *stored, parent_ref_id = row
+        result = result_of(StoredEvent(**dict(zip(_STORED, stored, strict=True))))
+        if result is not None:
+            found.append(replace(result, parent_ref_id=parent_ref_id))
+    return tuple(found)

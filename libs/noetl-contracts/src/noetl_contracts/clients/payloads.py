@@ -11,6 +11,7 @@ from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
 from noetl_core.errors import Corrupt
 from noetl_core.lineage import Trace
 from noetl_core.payload_streams import verified
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.event_log import Scope
 
 from noetl_contracts.channel import NO_DEADLINE
@@ -48,6 +49,11 @@ class PayloadClient:
             known = mapping.payload(first.payload)
             return FetchedPayload(payload=known, chunks=verified(known.ref, _data(messages)))
         raise Corrupt(f"the server ended before it told what {locator} is")
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        """All bytes of a payload of the caller's own, verified: what a payload store does."""
+        fetched = await self.fetch(None, ref.uri)
+        return b"".join([chunk async for chunk in fetched.chunks])
 
     async def trace(self, scope: Scope | None, execution_id: int, step: str, *, at_version: int = 0) -> Trace:
         """The result of a step, the one that it was made from, and so on."""

@@ -15,7 +15,7 @@ Result = tuple[str, str, str | None]
 """Step, reference, and the reference that it was made from."""
 
 
-def told(number: int, result: Result, *, event_type: str = "call.done") -> Draft:
+def told(number: int, result: Result, *, event_type: str = "call.done", loop_id: str | None = None) -> Draft:
     """An event that tells of a result."""
     step, ref_id, parent = result
     return Draft(
@@ -25,6 +25,7 @@ def told(number: int, result: Result, *, event_type: str = "call.done") -> Draft
         aggregate_id=f"command-{number}",
         command_id=f"command-{number}",
         node_name=step,
+        meta={"loop_id": loop_id} if loop_id else {},
         result={
             "status": "error" if event_type == "call.error" else "ok",
             "reference": {"ref_id": ref_id, "bytes": number},
@@ -100,6 +101,21 @@ class LineageCompliance(ABC):
         trace = await lineage.trace(ACME, execution_id, "b")
 
         assert [(result.step, result.status) for result in trace.results] == [("b", "error"), ("a", "ok")]
+
+    async def test_a_loop_was_made_from_what_its_items_were_made_from(self, log: EventLog, lineage: Lineage) -> None:
+        execution_id = await execution(log, ("a", "ref-a", None))
+        events = [
+            told(1, ("each", "item-1", "ref-a"), loop_id="loop-1"),
+            told(2, ("each", "item-2", "ref-a"), loop_id="loop-1"),
+            told(3, ("each", "all", None), event_type="loop.done", loop_id="loop-1"),
+            told(4, ("b", "ref-b", "all")),
+        ]
+        await log.append(request(execution_id, *events))
+
+        trace = await lineage.trace(ACME, execution_id, "b")
+
+        assert [result.ref_id for result in trace.results] == ["ref-b", "all", "ref-a"]
+        assert trace.results[1].parent_ref_id == "ref-a"
 
     async def test_a_step_without_a_result_has_no_trace(self, log: EventLog, lineage: Lineage) -> None:
         execution_id = await execution(log, ("a", "ref-a", None))

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from noetl_core.errors import NoetlError, NotFound, Rejected
+from noetl_core.canonical import decode
+from noetl_core.errors import InvalidInput, NoetlError, NotFound
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
+from noetl_core.payloads import payload_ref_of
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_cli.commands.arguments import EXECUTION_ID
-from noetl_cli.connection import FindServer, Server, connected, takes_server
+from noetl_cli.connection import Clients, FindServer, Server, connected, takes_server
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.text import one_line
@@ -27,7 +30,7 @@ _LONGEST_SHOWN = 500
 def result(*, execution_id: int, step: str | None, output: Output, find_server: FindServer) -> None:
     """Show what the steps of an execution returned, or one STEP.
 
-    Payloads are read from the payload directory of the stack on this machine.
+    Large results are better looked at with `noetl payload`.
 
     \b
     Examples:
@@ -49,14 +52,15 @@ def result(*, execution_id: int, step: str | None, output: Output, find_server: 
 
 
 async def show_outcome(state: State, server: Server) -> None:
-    """What the last step returned, or where the failed one failed, if payloads can be read from here."""
+    """What the last step returned, or where the failed one failed."""
     execution = state.execution
     failed = (execution.error or {}).get("step")
     step = failed if isinstance(failed, str) and failed in execution.steps else _last_step(state)
-    if server.payload_url is None or step is None:
+    if step is None or not (execution.steps[step].result or {}).get("reference"):
         return
     try:
-        value = await _read(server, execution.execution_id, execution.steps[step].result or {})
+        async with connected(server) as clients:
+            value = await _read(clients, execution.execution_id, execution.steps[step].result or {})
     except NoetlError:
         return  # it is a courtesy; `noetl result` says what is wrong
     if execution.status is ExecutionStatus.COMPLETED:
@@ -79,30 +83,29 @@ def _traceback(value: Any) -> str:
 
 
 async def _results(server: Server, execution_id: int, step: str | None) -> dict[str, Any]:
-    if server.payload_url is None:
-        raise Rejected(
-            "results can only be read where their payloads are: on the machine whose stack ran the execution"
-        )
     async with connected(server) as clients:
         view = await clients.executions.get(None, execution_id)
-    steps = view.state.get("steps", {})
-    wanted = [line.step for line in step_lines(view.state) if steps[line.step].get("result") is not None]
-    if step is not None:
-        if step not in wanted:
-            raise NotFound("result of step", step, code="execution.result_not_found")
-        wanted = [step]
-    return {name: await _read(server, execution_id, steps[name]["result"]) for name in wanted}
+        steps = view.state.get("steps", {})
+        wanted = [line.step for line in step_lines(view.state) if steps[line.step].get("result") is not None]
+        if step is not None:
+            if step not in wanted:
+                raise NotFound("result of step", step, code="execution.result_not_found")
+            wanted = [step]
+        return {name: await _read(clients, execution_id, steps[name]["result"]) for name in wanted}
 
 
-async def _read(server: Server, execution_id: int, result: Mapping[str, Any]) -> Any:
-    # Imported here: the payload store is needed by this command alone, and only on a machine with a stack.
-    from noetl_cli.dev.payloads import is_loop_reference, read_json, read_loop  # noqa: PLC0415
-
-    payload_url, reference = server.payload_url or "", result.get("reference")
-    if not is_loop_reference(reference):
-        return await read_json(payload_url, reference)
-    async with connected(server) as clients:
-        return await read_loop(payload_url, clients.events, execution_id, result)
+async def _read(clients: Clients, execution_id: int, result: Mapping[str, Any]) -> Any:
+    """The value that a result refers to; null when there is none."""
+    reference = result.get("reference")
+    if not reference:
+        return None
+    if is_loop_reference(reference):
+        return await LoopResults(clients.events, clients.payloads)(None, execution_id, result)
+    if not str(reference["media_type"]).startswith("application/json"):
+        raise InvalidInput(
+            f"a payload of {reference['media_type']} is no JSON: see noetl payload head {reference['uri']}"
+        )
+    return decode(await clients.payloads.get(payload_ref_of(reference)))
 
 
 def _shown(value: Any) -> str:

@@ -1,12 +1,24 @@
 -- Where results came from, read off the log. One execution is one range of the primary key, looked at once per question.
 
 -- name: trace — a result names the one before it; the same bytes may have come more than once, and the last one before is meant
-WITH RECURSIVE results AS MATERIALIZED (
-    SELECT stream_version, node_name, result #>> '{reference,ref_id}' AS ref_id,
+--
+-- A loop was made from what its items were made from.
+WITH RECURSIVE told AS MATERIALIZED (
+    SELECT stream_version, node_name, loop_id, result #>> '{reference,ref_id}' AS ref_id,
            result #>> '{parent_ref,ref_id}' AS parent_ref_id
     FROM noetl.event
-    WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error')
+    WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'loop.done')
       AND result #>> '{reference,ref_id}' IS NOT NULL
+), items AS MATERIALIZED (
+    SELECT loop_id, (array_agg(parent_ref_id ORDER BY stream_version DESC))[1] AS parent_ref_id
+    FROM told
+    WHERE loop_id IS NOT NULL AND parent_ref_id IS NOT NULL
+    GROUP BY loop_id
+), results AS MATERIALIZED (
+    SELECT told.stream_version, told.node_name, told.ref_id,
+           coalesce(told.parent_ref_id, items.parent_ref_id) AS parent_ref_id
+    FROM told
+    LEFT JOIN items USING (loop_id)
 ), chain AS (
     (
         SELECT stream_version, parent_ref_id, 1 AS depth
@@ -27,15 +39,17 @@ WITH RECURSIVE results AS MATERIALIZED (
     ) AS parent
     WHERE chain.depth <= $4
 )
-SELECT event.stream_version, event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body
+SELECT event.stream_version, event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body,
+       chain.parent_ref_id
 FROM chain
 JOIN noetl.event ON event.execution_id = $1 AND event.stream_version = chain.stream_version
 ORDER BY chain.depth
 
 -- name: find
-SELECT stream_version, aggregate_version, ingest_time, prev_checksum, checksum, body
+SELECT stream_version, aggregate_version, ingest_time, prev_checksum, checksum, body,
+       result #>> '{parent_ref,ref_id}' AS parent_ref_id
 FROM noetl.event
-WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error') AND result #>> '{reference,ref_id}' = $2
+WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'loop.done') AND result #>> '{reference,ref_id}' = $2
 ORDER BY stream_version DESC
 LIMIT 1
 

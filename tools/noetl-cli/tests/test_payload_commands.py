@@ -1,0 +1,101 @@
+"""How payloads look at their beginning, and how they are named on the line."""
+
+import io
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+from noetl_cli.commands.arguments import LOCATOR
+from noetl_cli.commands.payload import _appearing_whole
+from noetl_cli.shown.payload_head import ARROW, head_lines
+
+JSON = "application/json"
+UNKNOWN = "application/octet-stream"
+
+
+def arrow(rows: list[dict[str, object]]) -> bytes:
+    sink = io.BytesIO()
+    table = pa.Table.from_pylist(rows)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return sink.getvalue()
+
+
+ROWS: list[dict[str, object]] = [
+    {"id": 1, "name": "Ada", "at": datetime(2026, 1, 2, tzinfo=UTC), "sum": Decimal("1.50")},
+    {"id": 2, "name": None, "at": None, "sum": None},
+    {"id": 3, "name": "B\x1b[31mob", "at": None, "sum": None},
+]
+
+
+@pytest.mark.parametrize("media_type", [ARROW, UNKNOWN])
+def test_arrow_is_shown_as_a_table(media_type: str) -> None:
+    lines = list(head_lines(media_type, arrow(ROWS), is_whole=True, rows=10))
+
+    assert lines[0] == "id: int64, name: string, at: timestamp[us, tz=UTC], sum: decimal128(3, 2)"
+    assert lines[1].split() == ["id", "name", "at", "sum"]
+    assert lines[2].startswith("1   Ada")
+    assert "1.50" in lines[2]
+    assert "\\x1b" in lines[4]
+    assert len(lines) == 5
+
+
+def test_the_beginning_of_an_arrow_stream_is_shown_as_far_as_it_goes() -> None:
+    data = arrow([{"n": n, "text": "x" * 1000} for n in range(100)])
+
+    lines = list(head_lines(ARROW, data[: len(data) // 2], is_whole=False, rows=4))
+
+    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, lambda rows: {"rows": rows, "row_count": len(rows)}])
+def test_rows_of_json_are_a_table(wrap: type) -> None:
+    rows = [{"n": n, "tags": ["a", n]} for n in range(12)]
+
+    lines = list(head_lines(JSON, json.dumps(wrap(rows)).encode(), is_whole=True, rows=3))
+
+    assert lines == ["n  tags", '0  ["a", 0]', '1  ["a", 1]', '2  ["a", 2]', "… 9 more rows"]
+
+
+def test_other_json_is_indented_and_half_of_it_is_text() -> None:
+    assert list(head_lines(JSON, b'{"a":[1]}', is_whole=True, rows=2)) == ["{", '  "a": [']
+    assert list(head_lines(JSON, b'{"a":[1', is_whole=False, rows=2)) == ['{"a":[1']
+    assert list(head_lines(UNKNOWN, b"one\ntwo\xff\nthree", is_whole=True, rows=2)) == ["one", "two\ufffd"]
+
+
+URI = "noetl://tenant/acme/org/ops/payloads/sha256/" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        URI,
+        json.dumps({"uri": URI, "ref_id": "noetl://execution/7/result/a/0"}),
+        json.dumps({"status": "ok", "reference": {"uri": URI}}),
+        json.dumps({"_ref": {"uri": URI}, "row_count": 5}),
+    ],
+)
+def test_a_payload_is_named_by_an_address_or_a_reference(written: str) -> None:
+    assert LOCATOR.convert(written, None, None) == URI
+
+
+@pytest.mark.parametrize("written", ["", "0" * 64, "{}", "[1]", '{"reference": null}', "{"])
+def test_what_is_no_reference_is_refused(written: str) -> None:
+    with pytest.raises(click.BadParameter):
+        LOCATOR.convert(written, None, None)
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    file = tmp_path / "rows.json"
+    with pytest.raises(RuntimeError), _appearing_whole(file) as sink:
+        sink.write(b"half")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+
+    with _appearing_whole(file) as sink:
+        sink.write(b"whole")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
