@@ -56,7 +56,7 @@ def follow(results: Sequence[TracedResult], *, step: str, at_version: int, limit
         else:
             wanted = result.step == step and (not at_version or result.stream_version <= at_version)
         if wanted:
-            chain.append(replace(result, parent_ref_id=result.parent_ref_id or of_items.get(result.loop_id)))
+            chain.append(replace(result, parent_ref_id=result.parent_ref_id or of_items.get(result.loop_id or "")))
     return Trace(results=tuple(chain[:limit]), truncated=len(chain) > limit)
 
 
