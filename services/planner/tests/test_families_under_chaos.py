@@ -90,6 +90,10 @@ class FlakyLog:
         await self._maybe_fail()
         return await self.log.open_descendants(execution_id, limit=limit)
 
+    async def has_children(self, execution_id: int) -> bool:
+        await self._maybe_fail()
+        return await self.log.has_children(execution_id)
+
     async def _maybe_fail(self) -> None:
         await asyncio.sleep(0)
         if self._chance.random() < self.trouble:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 from noetl_core.errors import AlreadyTerminal, NoetlError, NotFound, TooEarly, Unavailable
 from noetl_core.ports.deadlines import DeadlinesPassed, LateExecution, LatePage
+from noetl_core.ports.event_log import Scope
 from noetl_reaper.application import pass_deadlines
 from noetl_reaper.application.pass_deadlines import DeadlineSweep, PassDeadlines
 from noetl_reaper.telemetry import ReaperMetrics
@@ -40,6 +42,7 @@ class Planner:
     def __init__(self) -> None:
         self.told: list[tuple[int, datetime]] = []
         self.void: set[int] = set()
+        self.cancelled: list[tuple[Scope | None, int, bool]] = []
         self.refusals: dict[int, NoetlError] = {}
 
     async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
@@ -48,9 +51,15 @@ class Planner:
             raise self.refusals[execution_id]
         return DeadlinesPassed(passed=0 if execution_id in self.void else 2, stream_version=9)
 
+    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True) -> int:
+        if execution_id in self.refusals:
+            raise self.refusals[execution_id]
+        self.cancelled.append((scope, execution_id, cascade))
+        return 0
+
 
 def sweep_over(candidates: Candidates, planner: Planner, metrics: MetricSet | None = None) -> PassDeadlines:
-    return PassDeadlines(candidates, planner, concurrency=2, metrics=ReaperMetrics(metrics or MetricSet()))
+    return PassDeadlines(candidates, planner, planner, concurrency=2, metrics=ReaperMetrics(metrics or MetricSet()))
 
 
 async def test_every_late_execution_is_told_up_to_which_time_it_is_late() -> None:
@@ -77,6 +86,19 @@ async def test_what_cannot_be_told_does_not_keep_the_others_from_being_told() ->
     assert sweep == DeadlineSweep(found=7, passed=2, void=1, refused=3, failed=1)
     assert metrics.value("noetl_reaper_deadlines_passed_total") == 4
     assert metrics.value("noetl_reaper_late_executions") == 7
+
+
+async def test_a_cancelled_family_that_nobody_saw_to_the_end_is_ended() -> None:
+    candidates, planner, metrics = Candidates(1, 2, 3), Planner(), MetricSet()
+    candidates.late = tuple(replace(one, cascades=one.execution_id > 1) for one in candidates.late)
+    planner.refusals = {3: Unavailable("api is away")}
+
+    sweep = await sweep_over(candidates, planner, metrics)()
+
+    assert sweep == DeadlineSweep(found=3, passed=2, void=0, refused=0, failed=1)
+    assert [told for told, _ in planner.told] == [1]
+    assert planner.cancelled == [(Scope(tenant_id="t", organization_id="o"), 2, True)]
+    assert metrics.value("noetl_reaper_cascades_total") == 1
 
 
 async def test_all_pages_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

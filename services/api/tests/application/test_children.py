@@ -235,6 +235,9 @@ async def test_a_cascade_that_was_interrupted_goes_on_when_it_is_repeated(world:
         async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
             raise Unavailable("the process was killed here")
 
+        async def has_children(self, execution_id: int) -> bool:
+            return True
+
     with pytest.raises(Unavailable):
         await CancelExecution(world.log, Away())(ADA, None, root)
     assert world.is_over(root, *children) == [True, False, False, False]
@@ -242,6 +245,7 @@ async def test_a_cascade_that_was_interrupted_goes_on_when_it_is_repeated(world:
     assert (await world.cancel(ADA, None, root)).descendants == 3
     assert (await world.cancel(ADA, None, root)).descendants == 0
     assert all(world.is_over(*children))
+    assert world.types(root)[-2:] == ["execution.cancelled", "execution.cascaded"]
 
 
 async def test_one_that_ends_by_itself_meanwhile_does_not_keep_the_others(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import grpc
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient, ShardClient
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ExecutionClient, ProjectionClient, ShardClient
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tracing import current_traceparent
 
@@ -45,7 +45,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         concurrency=settings.concurrency,
         metrics=metrics,
     )
-    pass_deadlines = PassDeadlines(projections, commands, concurrency=settings.concurrency, metrics=metrics)
+    pass_deadlines = PassDeadlines(
+        projections, commands, ExecutionClient(api), concurrency=settings.concurrency, metrics=metrics
+    )
 
     def sweep(name: str, look: Look, every_seconds: float) -> None:
         group.loop(

@@ -30,6 +30,9 @@ class ReaperMetrics:
         self.late = metrics.gauge(
             "noetl_reaper_late_executions", "Executions with a passed deadline that the last sweep found."
         )
+        self.cascades = metrics.counter(
+            "noetl_reaper_cascades_total", "Families of cancelled executions that were ended because nobody had."
+        )
         self.deadlines_passed = metrics.counter(
             "noetl_reaper_deadlines_passed_total", "Deadlines whose passing was recorded."
         )

@@ -20,3 +20,8 @@ class PostgresDescendants:
         async with translated(), self._pool.acquire() as connection:
             rows = await connection.fetch(self._sql["open_descendants"], execution_id, limit)
         return tuple(row[0] for row in rows)
+
+    async def has_children(self, execution_id: int) -> bool:
+        """Whether anything was ever started under it."""
+        async with translated(), self._pool.acquire() as connection:
+            return bool(await connection.fetchval(self._sql["has_children"], execution_id))

@@ -89,6 +89,7 @@ def late_execution_message(late: LateExecution) -> projection_pb.LateExecution:
         tenant_id=late.tenant_id,
         organization_id=late.organization_id,
         deadline=timestamp(late.deadline),
+        cascades=late.cascades,
     )
 
 
@@ -99,6 +100,7 @@ def late_execution(message: projection_pb.LateExecution) -> LateExecution:
         tenant_id=message.tenant_id,
         organization_id=message.organization_id,
         deadline=moment(message.deadline),
+        cascades=message.cascades,
     )
 
 

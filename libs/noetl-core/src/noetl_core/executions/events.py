@@ -142,7 +142,7 @@ class ExecutionCancelled:
     reason: str
     cancelled_by: str
     cascade: bool | None = None
-    """Whether its descendants end with it."""
+    """Whether its descendants end with it; None for one that itself ended with an ancestor, where all are seen to."""
 
 
 @event_type("execution.retired", after_end=True)

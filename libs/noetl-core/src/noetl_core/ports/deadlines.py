@@ -16,6 +16,8 @@ class LateExecution:
     organization_id: str
     deadline: datetime
     """The earliest of its open deadlines."""
+    cascades: bool = False
+    """It was cancelled, and it is not known that its descendants have ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,3 +14,7 @@ class Descendants(Protocol):
         Also those below descendants that have ended: an execution may leave children behind that nobody waits for.
         """
         ...
+
+    async def has_children(self, execution_id: int) -> bool:
+        """Whether anything was ever started under it."""
+        ...

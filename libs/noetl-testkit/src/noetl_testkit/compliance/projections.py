@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from noetl_core.children.events import ChildStarted, ExecutionCascaded
 from noetl_core.commands.events import CommandIssued
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.errors import InvalidInput
@@ -256,6 +257,18 @@ class ProjectionStoreCompliance(ABC):
         (late,) = await store.passed_deadlines(limit=10)
 
         assert late.deadline == NOON + timedelta(seconds=61)
+
+    async def test_a_cancelled_family_is_late_until_it_is_known_to_have_ended(self, store: ProjectionStore) -> None:
+        child = ChildStarted(child_execution_id="7", path="x")
+        cancelled = ExecutionCancelled(reason="", cancelled_by="ada", cascade=True)
+        family = History().add(initialized()).add(child).add(cancelled)
+        await store.write([projected(family)])
+
+        (late,) = await store.passed_deadlines(limit=10)
+        await store.write([replace(projected(family.add(ExecutionCascaded())), base_version=3)])
+
+        assert (late.execution_id, late.cascades) == (EXECUTION, True)
+        assert await store.passed_deadlines(limit=10) == ()
 
     async def test_what_ended_in_time_is_not_late(self, store: ProjectionStore) -> None:
         ends = (StepExited(step="first", activation=1, status="ok"), ExecutionCancelled(reason="", cancelled_by="ada"))

@@ -144,6 +144,10 @@ class InMemoryEventLog:
             level = [head.execution_id for head in heads]
         return tuple(found[:limit])
 
+    async def has_children(self, execution_id: int) -> bool:
+        """Whether anything was ever started under it."""
+        return any(stream.head.parent_execution_id == execution_id for stream in self.streams.values())
+
     def _commit_one(self, request: PreparedRequest) -> Outcome:
         numbered = number([request], self._view(request))
         if refused := next((one for one in _unique_facts(numbered.events) if one in self._unique), None):

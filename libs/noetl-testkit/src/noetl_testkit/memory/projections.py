@@ -201,6 +201,7 @@ class InMemoryProjections:
                 tenant_id=views[execution_id].tenant_id,
                 organization_id=views[execution_id].organization_id,
                 deadline=deadline,
+                cascades=views[execution_id].end_time is not None,
             )
             for deadline, execution_id in places[:limit]
         )

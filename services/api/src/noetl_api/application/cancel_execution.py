@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from noetl_core.append import END_KEY, AppendRequest, StreamAppend
+from noetl_core.children.events import ExecutionCascaded
 from noetl_core.envelope import Draft
 from noetl_core.errors import AlreadyTerminal, InvalidInput, Unavailable
 from noetl_core.events import is_terminal, to_draft
@@ -24,6 +25,7 @@ logger = get_logger()
 
 CANCELLED: Final = "execution.cancelled"
 MAX_REASON_CHARACTERS: Final = 1000
+CASCADED_KEY: Final = "execution/cascaded"
 CASCADE_BATCH: Final = 100
 """Executions that end in one append."""
 MAX_CASCADE_ROUNDS: Final = 1000
@@ -84,11 +86,26 @@ class CancelExecution:
         for _ in range(MAX_CASCADE_ROUNDS):
             below = await self._descendants.open_descendants(execution_id, limit=CASCADE_BATCH)
             if not below:
+                await self._tell_cascaded(caller, owner, execution_id)
                 return count
             ended = await self._cancel_together(caller, owner, below, reason)
             count += ended
             logger.info("execution.cascaded", execution_id=str(execution_id), cancelled=ended)
         raise Unavailable(f"execution {execution_id} has more descendants than can be ended now: repeat the request")
+
+    async def _tell_cascaded(self, caller: Caller, owner: Scope, execution_id: int) -> None:
+        """Until this is known, somebody comes back to look whether all have ended."""
+        if not await self._descendants.has_children(execution_id):
+            return
+        draft = to_draft(ExecutionCascaded(), idempotency_key=CASCADED_KEY, trace=current_traceparent() or "")
+        await self._log.append(
+            AppendRequest(
+                tenant_id=owner.tenant_id,
+                organization_id=owner.organization_id,
+                streams=(StreamAppend(execution_id=execution_id, drafts=(draft,)),),
+                producer=f"urn:noetl:user:{caller.name}",
+            )
+        )
 
     async def _cancel_together(self, caller: Caller, owner: Scope, ids: tuple[int, ...], reason: str) -> int:
         """One append, or one by one if somebody has ended meanwhile; parents have ended and need not be resumed."""
@@ -106,7 +123,7 @@ class CancelExecution:
         return 1
 
     async def _append(self, caller: Caller, owner: Scope, ids: tuple[int, ...], reason: str) -> None:
-        draft = _draft(caller, reason, cascade=True)
+        draft = _draft(caller, reason, cascade=None)
         await self._log.append(
             AppendRequest(
                 tenant_id=owner.tenant_id,
@@ -128,7 +145,7 @@ class CancelExecution:
         return None
 
 
-def _draft(caller: Caller, reason: str, *, cascade: bool) -> Draft:
+def _draft(caller: Caller, reason: str, *, cascade: bool | None) -> Draft:
     return to_draft(
         ExecutionCancelled(reason=reason, cancelled_by=caller.name, cascade=cascade),
         idempotency_key=END_KEY,

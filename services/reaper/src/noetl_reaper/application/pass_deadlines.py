@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from noetl_core.errors import AlreadyExists, Conflict, NoetlError, NotFound, Rejected
 from noetl_core.ports.deadlines import Deadlines, LateExecution, LateExecutions
+from noetl_core.ports.event_log import Scope
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
@@ -17,6 +18,8 @@ from noetl_reaper.telemetry import ReaperMetrics
 logger = get_logger()
 
 PAGE: Final = 1000
+
+CASCADE_REASON: Final = "an execution above it was cancelled"
 
 REFUSALS: Final = (Conflict, Rejected, AlreadyExists, NotFound)
 """It ended in time, somebody was first, or it is too early: all of it as it should be."""
@@ -33,12 +36,29 @@ class DeadlineSweep:
     failed: int
 
 
+class Families(Protocol):
+    """Ends executions with their descendants; served by api."""
+
+    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True) -> object:
+        """Safe to repeat."""
+        ...
+
+
 class PassDeadlines:
     """Any number of reapers may do this at once: a deadline passes once, under a guard in the log."""
 
-    def __init__(self, late: LateExecutions, deadlines: Deadlines, *, concurrency: int, metrics: ReaperMetrics) -> None:
+    def __init__(
+        self,
+        late: LateExecutions,
+        deadlines: Deadlines,
+        families: Families,
+        *,
+        concurrency: int,
+        metrics: ReaperMetrics,
+    ) -> None:
         self._late = late
         self._deadlines = deadlines
+        self._families = families
         self._slots = asyncio.Semaphore(concurrency)
         self._metrics = metrics
 
@@ -62,11 +82,21 @@ class PassDeadlines:
             failed=outcomes["failed"],
         )
 
+    async def _end_family(self, late: LateExecution) -> str:
+        """Whoever cancelled it was interrupted: the same request again goes on where it was."""
+        scope = Scope(tenant_id=late.tenant_id, organization_id=late.organization_id)
+        await self._families.cancel(scope, late.execution_id, reason=CASCADE_REASON)
+        self._metrics.cascades.inc()
+        logger.info("reaper.cascaded", execution_id=str(late.execution_id))
+        return "passed"
+
     async def _tell(self, late: LateExecution) -> str:
         facts = {"execution_id": str(late.execution_id), "deadline": late.deadline.isoformat()}
         async with self._slots:
             with span("reaper.deadline", attributes={"noetl.execution_id": str(late.execution_id)}):
                 try:
+                    if late.cascades:
+                        return await self._end_family(late)
                     recorded = await self._deadlines.pass_deadlines(late.execution_id, through=late.deadline)
                 except REFUSALS as exc:
                     self._metrics.refused.labels(exc.code).inc()

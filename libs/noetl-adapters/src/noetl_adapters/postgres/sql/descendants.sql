@@ -6,3 +6,6 @@ WITH RECURSIVE below (execution_id, terminal, depth) AS (
     FROM below JOIN noetl.stream AS child ON child.parent_execution_id = below.execution_id
 )
 SELECT execution_id FROM below WHERE NOT terminal ORDER BY depth, execution_id LIMIT $2
+
+-- name: has_children
+SELECT EXISTS (SELECT FROM noetl.stream WHERE parent_execution_id = $1)

@@ -136,14 +136,14 @@ ORDER BY lease_until, execution_id, command_id
 LIMIT $1
 
 -- name: passed_deadlines — now(), as for silent commands
-SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline
+SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline, end_time IS NOT NULL AS cascades
 FROM noetl.execution
 WHERE next_deadline < now()
 ORDER BY next_deadline, execution_id
 LIMIT $1
 
 -- name: passed_deadlines_after
-SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline
+SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline, end_time IS NOT NULL AS cascades
 FROM noetl.execution
 WHERE next_deadline < now() AND next_deadline >= $2 AND (next_deadline, execution_id) > ($2, $3)
 ORDER BY next_deadline, execution_id

@@ -273,12 +273,15 @@ class LateExecution(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
+    CASCADES_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     tenant_id: _builtins.str
     """Tenant."""
     organization_id: _builtins.str
     """Organization."""
+    cascades: _builtins.bool
+    """It was cancelled, and it is not known that its descendants have ended."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """The earliest of its open deadlines."""
@@ -290,10 +293,11 @@ class LateExecution(_message.Message):
         tenant_id: _builtins.str = ...,
         organization_id: _builtins.str = ...,
         deadline: _timestamp_pb2.Timestamp | None = ...,
+        cascades: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "execution_id", b"execution_id", "organization_id", b"organization_id", "tenant_id", b"tenant_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cascades", b"cascades", "deadline", b"deadline", "execution_id", b"execution_id", "organization_id", b"organization_id", "tenant_id", b"tenant_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
