@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ import pytest
 from noetl_core.errors import AlreadyTerminal, NotPaused, VersionConflict
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.executions.state import ExecutionStatus
+from noetl_core.ports.commands import CommandKey
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.state_json import decode_state, encode_state
 from noetl_testkit.planning import NOON, WORKER, Planning, ok
@@ -248,3 +250,113 @@ async def test_a_pause_that_loses_a_race_pauses_what_the_winner_led_to(planning:
 
     assert (await pause(planning)).status == "PAUSED"
     assert planning.types().count("execution.paused") == lost == 1
+
+
+LOOP = """
+workflow:
+- step: each
+  loop: {in: "{{ items }}", iterator: it, spec: {mode: parallel, max_in_flight: 3}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after}]}
+- {step: after, tool: {kind: noop}}
+"""
+
+
+async def test_a_loop_goes_on_as_wide_as_before_and_holds_back_one_end_for_all_its_items(planning: Planning) -> None:
+    await planning.start(LOOP, items=list(range(7)))
+    keys = planning.all_issued("each")
+    commands = [outcome.command for outcome in await planning.actors.claim(WORKER, keys)]
+    await pause(planning)
+    for command in commands:
+        assert command is not None
+        await planning.complete(command)
+
+    assert len(planning.state.execution.held) == 1
+    assert decode_state(encode_state(planning.state)) == planning.state
+    await planning.replace_planner()
+    await resume(planning)
+
+    running = [key for key in planning.all_issued("each") if key not in keys]
+    assert (len(keys), len(running)) == (3, 3)
+    await planning.run_all("each")
+    await planning.run("after")
+    assert planning.types().count("loop.done") == 1
+    assert planning.state.execution.status is ExecutionStatus.COMPLETED
+
+
+async def test_a_loop_whose_items_all_end_while_paused_is_done_when_it_is_resumed(planning: Planning) -> None:
+    await planning.start(LOOP, items=[1, 2, 3])
+    commands = [outcome.command for outcome in await planning.actors.claim(WORKER, planning.all_issued("each"))]
+    await pause(planning)
+    for command in commands:
+        assert command is not None
+        await planning.complete(command)
+    assert "loop.done" not in planning.types()
+
+    await resume(planning)
+
+    assert planning.types().count("loop.done") == 1
+    assert planning.entered() == ["each", "after"]
+
+
+async def test_a_loop_that_takes_too_long_while_paused_ends_once(planning: Planning) -> None:
+    limited = LOOP.replace("  next", "  spec: {timeout: 5}\n  next")
+    await planning.start(limited, items=[1, 2, 3])
+    (first, *_) = [outcome.command for outcome in await planning.actors.claim(WORKER, planning.all_issued("each"))]
+    await pause(planning)
+    assert first is not None
+    await planning.complete(first)
+    planning.pass_time(5)
+    told = await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+
+    await resume(planning)
+
+    assert told.passed == 1
+    assert planning.types().count("loop.done") == 1
+    assert (planning.state.execution.failure or {})["code"] == "step.timeout"
+
+
+WIDE = """
+workflow:
+- {step: s, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: a}, {step: each}]}}
+- {step: a, tool: {kind: noop}, next: {arcs: [{step: j}]}}
+- step: each
+  loop: {in: [1, 2, 3, 4, 5], iterator: it, spec: {mode: parallel, max_in_flight: 2}}
+  tool: {kind: noop}
+  next: {arcs: [{step: j}]}
+- {step: j, tool: {kind: noop}}
+"""
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_however_often_it_is_paused_and_its_planner_replaced_the_same_happens(
+    planning: Planning, seed: int
+) -> None:
+    chance = random.Random(seed)
+    await planning.start(WIDE)
+    is_paused = False
+    while not planning.state.execution.status.is_final:
+        is_paused = is_paused if chance.random() < 0.6 else not is_paused
+        await (pause if is_paused else resume_if_paused)(planning)
+        if chance.random() < 0.2:
+            await planning.replace_planner()
+        runnable = [one for one in planning.state.commands.values() if one.is_open]
+        if not runnable:
+            is_paused = False
+            await resume_if_paused(planning)
+            continue
+        key = CommandKey(execution_id=planning.execution_id, command_id=chance.choice(runnable).command_id)
+        (outcome,) = await planning.actors.claim(WORKER, [key])
+        if outcome.command is not None and chance.random() < 0.8:
+            await planning.complete(outcome.command)
+
+    types = planning.types()
+    assert planning.state.execution.status is ExecutionStatus.COMPLETED
+    assert sorted(planning.entered()) == ["a", "each", "j", "s"]
+    assert (types.count("loop.item"), types.count("loop.done")) == (5, 1)
+    assert types.count("command.issued") == types.count("command.completed") == 8
+
+
+async def resume_if_paused(planning: Planning) -> None:
+    if planning.state.execution.status is ExecutionStatus.PAUSED:
+        await resume(planning)

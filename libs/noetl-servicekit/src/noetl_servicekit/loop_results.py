@@ -10,6 +10,8 @@ from typing import Any, Final, Protocol
 from noetl_core.canonical import JsonObject, JsonValue, decode
 from noetl_core.commands.events import CallDone, CallFailed
 from noetl_core.executions.looping import LOOP_REFERENCE
+from noetl_core.ids import parse_id
+from noetl_core.locator import parse
 from noetl_core.loops.events import LoopDone
 from noetl_core.payloads import PayloadRef, payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
@@ -52,6 +54,15 @@ def loop_counts(result: Mapping[str, Any]) -> JsonObject:
     return {"stats": stats, "count": context["total"], "status": context["status"]}
 
 
+def _execution_of(reference: Mapping[str, Any], reader: int) -> int:
+    """Whose log has the items: a redriven execution refers to loops of the one that it takes up."""
+    match parse(reference["ref_id"]).segments:
+        case ("execution", execution_id, "loop", _):
+            return parse_id(execution_id)
+        case _:
+            return reader
+
+
 class LoopResults:
     """Reads the log from the start of a loop to its end, then the payload of each item."""
 
@@ -68,7 +79,8 @@ class LoopResults:
             self._kept.move_to_end(reference["ref_id"])
             return kept
         context = result["context"]
-        outcomes = await self._outcomes(scope, execution_id, reference) if context["total"] else {}
+        where = _execution_of(reference, execution_id)
+        outcomes = await self._outcomes(scope, where, reference) if context["total"] else {}
         told: JsonObject = {"results": await self._slots(context["total"], outcomes), **loop_counts(result)}
         self._kept[reference["ref_id"]] = told
         if len(self._kept) > KEPT:

@@ -116,13 +116,25 @@ class Planning:
         """Deliver a result; the next command is left to whoever claims it."""
         await self.actors.complete(WORKER, command.key, result or ok(), wants_next=False)
 
+    async def run_all(self, step: str, result: Mapping[str, Any] | None = None) -> None:
+        """Be the worker of a loop until no item of it is left to run."""
+        while open_keys := [key for key in self.all_issued(step) if self.state.commands[key.command_id].is_open]:
+            for outcome in await self.actors.claim(WORKER, open_keys):
+                if outcome.command is not None:
+                    await self.complete(outcome.command, result)
+
     def issued(self, step: str) -> CommandKey:
         """The newest command of a step."""
+        return self.all_issued(step)[-1]
+
+    def all_issued(self, step: str) -> list[CommandKey]:
+        """Every command of a step, in order."""
         commands = [one.envelope for one in self.events() if one.envelope.event_type == "command.issued"]
-        return CommandKey(
-            execution_id=self.execution_id,
-            command_id=[one.command_id for one in commands if one.node_name == step][-1],
-        )
+        return [
+            CommandKey(execution_id=self.execution_id, command_id=one.command_id)
+            for one in commands
+            if one.node_name == step
+        ]
 
     def events(self) -> list[Recorded]:
         """The log."""

@@ -30,6 +30,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.steering import SteerAction
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.planning import Planning, ok
 from noetl_testkit.until import until
@@ -282,3 +283,25 @@ async def test_much_is_told_in_several_events_of_one_append_and_too_much_is_refu
     monkeypatch.setattr("noetl_api.application.redrive_execution.MAX_INHERITED_BYTES", 1000)
     with pytest.raises(TooMuchToInherit):
         await world.redrive(ADA, None, RedriveRequest(execution_id=old))
+
+
+async def test_what_a_loop_gave_is_found_in_the_log_of_the_old_execution(world: World) -> None:
+    planning = await world.planning.start(
+        """
+workflow:
+- step: each
+  loop: {in: [1, 2], iterator: it, spec: {mode: parallel, failure_budget: {count: 2}}}
+  tool: {kind: noop}
+  next: {arcs: [{step: b}]}
+- {step: b, tool: {kind: noop}}
+"""
+    )
+    await planning.run_all("each", FAILED)
+    await planning.run("b", FAILED)
+    old = planning.execution_id
+
+    planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=old)))
+
+    result = (await planning.claim("b")).results["each"]
+    told = await LoopResults(planning.log, planning.payloads)(None, planning.execution_id, result)
+    assert told["results"] == [{"status": "error", "error": FAILED["context"]["error"]}] * 2  # type: ignore[index]

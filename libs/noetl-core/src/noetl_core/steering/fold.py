@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from noetl_core.causes import is_cause
+from noetl_core.commands.events import CommandCompleted, CommandFailed
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.deadlines.state import DeadlineOf
 from noetl_core.executions.state import Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.recorded import Recorded
 from noetl_core.steering.events import ExecutionInherited, ExecutionPaused, ExecutionResumed, SteeringEvent
 from noetl_core.steering.state import HeldCause
+from noetl_core.streams.events import CallPartial
 
 
 def evolve(execution: Execution, event: SteeringEvent) -> Execution:
@@ -50,7 +52,7 @@ def is_held(execution: Execution, recorded: Recorded) -> bool:
 
 def hold(execution: Execution, recorded: Recorded) -> Execution:
     """The execution with an event held back, if it has to be."""
-    if not is_held(execution, recorded):
+    if not is_held(execution, recorded) or _is_covered(execution, recorded.content):
         return execution
     envelope = recorded.envelope
     held = HeldCause(
@@ -62,3 +64,18 @@ def hold(execution: Execution, recorded: Recorded) -> Execution:
         meta=envelope.meta,
     )
     return replace(execution, held=(*execution.held, held))
+
+
+def _is_covered(execution: Execution, content: object) -> bool:
+    """Whether deciding on what is held already decides on this too, so that what is held does not grow with items.
+
+    One end of an item lets its loop go on as far as it can, and one chunk its queue: the state has all the others.
+    """
+    if isinstance(content, CallPartial):
+        return any(held.event_type == "call.partial" for held in execution.held)
+    if not isinstance(content, CommandCompleted | CommandFailed) or content.loop_id is None:
+        return False
+    return any(held.meta.get("loop_id") == content.loop_id and held.event_type in _ENDS for held in execution.held)
+
+
+_ENDS: Final = frozenset({"command.completed", "command.failed"})

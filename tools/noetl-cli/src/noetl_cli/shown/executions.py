@@ -75,6 +75,7 @@ def detailed_document(view: ExecutionView, children: ExecutionPage = NO_CHILDREN
     return {
         **execution_document(view),
         "steps": [line.document() for line in step_lines(view.state)],
+        "redrive_of": view.state.get("redrive_of"),
         "child_count": view.state.get("children", 0),
         "children": [execution_document(child) for child in children.executions],
         "loop_progress": dict(view.state.get("loop_progress", {})),
@@ -87,6 +88,8 @@ def execution_lines(view: ExecutionView) -> Iterator[str]:
     yield f"playbook   {view.path} version {view.version}"
     if view.parent_execution_id:
         yield f"parent     {view.parent_execution_id}"
+    if view.state.get("redrive_of"):
+        yield f"redrive of {view.state['redrive_of']}"
     yield f"status     {status_text(view.status)}"
     yield f"started    {clock_text(view.start_time)}"
     seconds = _seconds(view)
