@@ -16,6 +16,7 @@ from noetl_contracts.status import (
 from noetl_core import errors
 from noetl_core.errors import (
     AlreadyTerminal,
+    ColumnRefused,
     ErrorReport,
     Fenced,
     InvalidInput,
@@ -24,7 +25,10 @@ from noetl_core.errors import (
     NoetlError,
     NotCanonical,
     NotFound,
+    NothingToRedrive,
     NotOwner,
+    NotPaused,
+    NotTerminal,
     Overloaded,
     PlaybookInvalid,
     Problem,
@@ -50,6 +54,10 @@ EXAMPLES: Mapping[type[NoetlError], Callable[[], NoetlError]] = {
     Fenced: lambda: Fenced(role="planner", shard=3, epoch=1, current=2),
     LeaseLost: lambda: LeaseLost(command_id="c1", worker="ada", holder=None),
     NotOwner: lambda: NotOwner(shard=9, address=None),
+    NotPaused: lambda: NotPaused("5"),
+    NotTerminal: lambda: NotTerminal("5"),
+    NothingToRedrive: lambda: NothingToRedrive("5"),
+    ColumnRefused: lambda: ColumnRefused("größe", "a set is no column"),
 }
 TREE = [error_class for error_class in error_classes() if error_class.__module__ == errors.__name__]
 
