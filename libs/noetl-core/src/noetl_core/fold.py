@@ -12,10 +12,11 @@ from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
 from noetl_core.commands.events import CallDone, CallFailed, CommandEvent, CommandIssued
 from noetl_core.commands.fold import evolve as evolve_command
+from noetl_core.commands.fold import forget_answers
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.deadlines.fold import open_deadline, pass_deadline, stop_left_open
-from noetl_core.executions.events import ExecutionEvent, StepExited
+from noetl_core.executions.events import ExecutionEvent, StepEntered, StepExited, StepSkipped
 from noetl_core.executions.fold import evolve as evolve_execution
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.loops.events import LoopDone, LoopEvent
@@ -66,6 +67,8 @@ def fold(state: State, recorded: Recorded) -> State:
     if isinstance(content, ExecutionEvent):
         execution = evolve_execution(execution, content, event_time=envelope.event_time)
         execution = open_deadline(execution, content, opened_at=recorded.ingest_time)
+        if isinstance(content, StepEntered | StepExited | StepSkipped):
+            commands = forget_answers(commands, content.step)
         if isinstance(content, StepExited):
             commands = stop_left_open(commands, recorded, step=content.step, activation=content.activation)
             execution = drop_queue(execution, content.step)

@@ -14,6 +14,7 @@ from noetl_core.executions.evaluation import Place
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.state import ExecutionStatus, StepStatus
 from noetl_core.fold import prune
+from noetl_core.steering.events import ExecutionPaused, ExecutionResumed
 from noetl_core.streams.events import CallPartial
 from noetl_testkit.pure_run import PureRun
 
@@ -518,3 +519,26 @@ workflow:
     assert [event.step for event in internal(run)] == ["a:evaluate_leave"]
     assert run.state.execution.status is ExecutionStatus.COMPLETED
     assert run.entered() == ["s", "a", "b", "x", "c", "z"]
+
+
+def test_answers_are_forgotten_when_they_have_been_used() -> None:
+    run = PureRun.of(SEQUENCE, rows).start()
+    run.finish("a")
+    run.finish("a:evaluate_leave")
+
+    assert all(command.answer is None for command in run.state.commands.values())
+    admitted = PureRun.of(ADMITTING, rows).to_the_end()
+    assert all(command.answer is None for command in admitted.state.commands.values())
+
+
+def test_an_evaluation_that_ends_during_a_pause_is_decided_on_when_the_execution_is_resumed() -> None:
+    run = PureRun.of(ADMITTING, rows).start()
+    run.finish("a")
+    run.happens(ExecutionPaused(reason="", paused_by="p"))
+    run.finish("b:evaluate_admit")
+    assert run.entered() == ["a"]
+
+    run.happens(ExecutionResumed(reason="", resumed_by="p"))
+
+    assert run.go_on().entered() == ["a", "b", "c"]
+    assert len(internal(run)) == 1

@@ -115,11 +115,16 @@ async def test_a_selected_secret_stays_out_of_the_event(store: CountingStore) ->
 
 
 async def test_more_selected_parts_than_an_event_carries_are_left_to_be_loaded(store: CountingStore) -> None:
-    kept = Kept(selections=tuple(Selection(path=(f"f{number}",)) for number in range(100)))
-    result = await persisted(store, {f"f{number}": "x" * 1000 for number in range(100)}, kept)
+    kept = Kept(selections=tuple(Selection(path=(f"f{number}",)) for number in range(5000)))
+    data: JsonValue = {f"f{number}": "x" * 500 for number in range(5000)}
+    result = await persisted(store, data, kept, ("f4999",))
 
+    assert result.status == "ok"
     assert len(encode(result.to_json())) < 10 * 1024
-    assert result.context["unselected"]
+    told = result.context["select"]
+    assert isinstance(told, dict)
+    assert "/f4999" in told, "what a condition reads comes first"
+    assert "unselected" not in result.context, "nobody in the planner asks for the others"
 
 
 async def names_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
@@ -23,6 +24,16 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.recorded import Recorded
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
+
+
+def forget_answers(commands: Mapping[str, Command], step: str) -> Mapping[str, Command]:
+    """A step was decided on: what workers have evaluated for it has been used, and state need not keep it."""
+    used = {
+        command_id: replace(command, answer=None)
+        for command_id, command in commands.items()
+        if command.answer is not None and command.evaluation is not None and command.evaluation["step"] == step
+    }
+    return {**commands, **used} if used else commands
 
 
 def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> Command:

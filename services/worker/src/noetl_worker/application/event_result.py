@@ -59,7 +59,8 @@ def describe(
 ) -> JsonObject:
     """The context of a result: facts about the call, the scalars at these paths, the error in short.
 
-    `seen` is the result as templates see it, if that is another than the plain one.
+    `seen` is the result as templates see it, if that is another than the plain one. What the playbook selects besides
+    what conditions read is told as far as there is room: who reads it elsewhere has the result.
     """
     context: JsonObject = {
         "size_bytes": size_bytes,
@@ -68,14 +69,15 @@ def describe(
     }
     if outcome.error is not None:
         context["error"] = _in_short(outcome.error)
-    selected, unselected = select_scalars(outcome.result() if seen is None else seen, control_paths)
+    shown = outcome.result() if seen is None else seen
+    selected, unselected = select_scalars(shown, control_paths)
     withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value, kept))}
     by_size = sorted((len(encode([value])), place) for place, value in selected.items() if place not in withheld)
     while True:
         chosen = {place: selected[place] for _, place in by_size}
         described = _with_selection(context, chosen, withheld)
         if len(encode(described)) <= MAX_CONTEXT_BYTES:
-            return described
+            return _with_more(described, select_scalars(shown, kept.paths)[0], kept) if kept.selections else described
         if not by_size:
             raise ContextTooLarge(f"conditions read {len(withheld)} places of the result, too many to list")
         withheld.add(by_size.pop()[1])  # the largest first: a reader learns that it must be fetched
@@ -88,6 +90,20 @@ def _with_selection(context: JsonObject, chosen: JsonObject, withheld: Collectio
     if withheld:
         described["unselected"] = [*sorted(withheld)]
     return described
+
+
+def _with_more(described: JsonObject, more: JsonObject, kept: Kept) -> JsonObject:
+    told = described.get("select")
+    chosen: JsonObject = dict(told) if isinstance(told, dict) else {}
+    left = MAX_CONTEXT_BYTES - len(encode({**described, "select": chosen}))
+    withheld = described.get("unselected") or ()
+    for place, value in sorted(more.items()):
+        size = len(encode({place: value}))
+        if place not in chosen and place not in (withheld if isinstance(withheld, list) else ()):
+            left -= size
+            if left >= 0 and not _is_secret(place, value, kept):
+                chosen[place] = value
+    return {**described, "select": chosen} if chosen else described
 
 
 def _is_secret(place: str, value: JsonValue, kept: Kept) -> bool:

@@ -121,8 +121,7 @@ def _prepare(place: ResultPlace, outcome: Outcome, control_paths: Collection[Res
         body = encode(result)
         large = _large_view(place, result, body, kept)
         shown = seen(result if large is None else LargeResult(large, result), kept)
-        paths = {*control_paths, *kept.paths}
-        context = describe(told, size_bytes=len(body), control_paths=paths, seen=shown, kept=kept)
+        context = describe(told, size_bytes=len(body), control_paths=control_paths, seen=shown, kept=kept)
         view = None if large is None else encode(large.to_json())
         return _Prepared(outcome=told, body=body, context=context, view=view)
     except (NotCanonical, ContextTooLarge) as refusal:
