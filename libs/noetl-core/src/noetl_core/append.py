@@ -34,6 +34,8 @@ class Hint:
     subject: str
     body: bytes
     execution_id: int
+    message_id: str = ""
+    """Given by who publishes it by himself as well: the bus takes one of the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

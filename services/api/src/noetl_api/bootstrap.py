@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 import asyncpg
@@ -27,6 +27,7 @@ from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
+from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.projections import Projections
@@ -46,6 +47,7 @@ from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
+from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.query_executions import QueryExecutions
@@ -164,6 +166,7 @@ class Api:
                 clock=_now,
                 playbook_env=settings.playbook_env,
                 metrics=self._metrics,
+                on_started=self._notice_starts(planner),
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
             steer_execution=SteerExecution(log, planner),
@@ -224,6 +227,13 @@ class Api:
         )
         self._group.on_stop(client.close)
         return client
+
+    def _notice_starts(self, planner: CommandClient | None) -> Callable[[int, StoredEvent], None]:
+        if planner is None:
+            return lambda execution_id, first: None
+        notice = NoticeStarts(planner)
+        self._group.on_stop(notice.close)
+        return notice
 
     async def _open_pool(self, name: str, min_size: int, max_size: int) -> asyncpg.Pool:
         pool = await open_pool(

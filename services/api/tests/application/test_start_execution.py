@@ -9,7 +9,7 @@ from noetl_api.application.start_execution import StartExecution, StartRequest
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import END_KEY
 from noetl_core.canonical import decode
-from noetl_core.envelope import Draft
+from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import (
     AlreadyTerminal,
     InvalidInput,
@@ -54,6 +54,7 @@ class World:
 
     def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
         self.log = InMemoryEventLog()
+        self.noticed: list[tuple[int, StoredEvent]] = []
         self.metrics = MetricSet()
         self.catalog = InMemoryCatalog()
         self.payloads = payloads or InMemoryPayloadStore()
@@ -69,6 +70,7 @@ class World:
             clock=lambda: datetime.now(UTC),
             playbook_env={},
             metrics=ApiMetrics(self.metrics),
+            on_started=lambda execution_id, first: self.noticed.append((execution_id, first)),
         )
 
 
@@ -88,6 +90,16 @@ async def test_the_first_event_points_at_variables_that_are_stored(world: World)
     assert (envelope.idempotency_key, envelope.producer) == ("execution/start", "urn:noetl:user:ada")
     assert envelope.payload_ref is not None
     assert decode(await world.payloads.get(envelope.payload_ref)) == {"who": "Ada", "me": str(started.execution_id)}
+
+
+async def test_the_first_event_of_a_new_execution_is_told_on_once(world: World) -> None:
+    asked = StartRequest(path="hello", start_key="once")
+
+    started = await world.start(ADA, None, asked)
+    await world.start(ADA, None, asked)
+
+    (event,) = await history(world.log, started.execution_id)
+    assert world.noticed == [(started.execution_id, event)]
 
 
 async def test_nothing_starts_when_the_variables_cannot_be_stored() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 
 import grpc
@@ -16,7 +16,7 @@ from noetl_adapters.payload.open_store import open_payload_store
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogClient, ShardClient
 from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_subject
-from noetl_core.append import Fence
+from noetl_core.append import Fence, Hint
 from noetl_core.errors import NotOwner
 from noetl_core.ports.payloads import PayloadStore
 from noetl_servicekit.bus_reports import log_bus_report
@@ -34,6 +34,7 @@ from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
 from noetl_planner.application.turn import TurnRules
+from noetl_planner.application.wake_workers import WakeWorkers
 from noetl_planner.entrypoints import command_service
 from noetl_planner.entrypoints.event_consumer import consume_events
 from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
@@ -80,18 +81,23 @@ class Planner:
         )
         payloads = await group.enter(open_payload_store(settings.payload_url, self._environment))
         log, leases = EventLogClient(channel), ShardClient(channel)
+        publisher = NatsPublisher(bus)
+        wake_workers = WakeWorkers(publisher)
+        group.on_stop(wake_workers.close)
         owners = Owners(leases)
         self.actors = Actors(
             shard_count=settings.ownership.shard_count,
             owns=lambda shard: self._epoch(shard) is not None,
             owner_address=owners.address,
-            make_actor=self._actor_factory(log, channel, payloads),
+            make_actor=self._actor_factory(log, channel, payloads, on_hints=wake_workers),
             metrics=self._metrics,
         )
         group.on_stop(self.actors.stop)
         address = await group.serve_grpc(
             settings.grpc_listen,
-            register=lambda server: command_service.register(server, self.actors, self.actors, self.actors),
+            register=lambda server: command_service.register(
+                server, self.actors, self.actors, self.actors, self.actors
+            ),
             service_names=(command_service.SERVICE_NAME,),
             tokens=Tokens(settings.tokens_file),
         )
@@ -127,7 +133,6 @@ class Planner:
             "heads",
             lambda beat: sweep_heads(sweep, every_seconds=settings.head_poll_seconds, gained=self._gained, beat=beat),
         )
-        publisher = NatsPublisher(bus)
         group.loop(
             "hints",
             lambda beat: repeat_hints(
@@ -136,7 +141,14 @@ class Planner:
         )
         group.ready(grpc=address, ops=ops)
 
-    def _actor_factory(self, log: EventLogClient, channel: grpc.aio.Channel, payloads: PayloadStore) -> ActorFactory:
+    def _actor_factory(
+        self,
+        log: EventLogClient,
+        channel: grpc.aio.Channel,
+        payloads: PayloadStore,
+        *,
+        on_hints: Callable[[Sequence[Hint]], None],
+    ) -> ActorFactory:
         settings = self._settings
         load_plan = LoadPlan(
             PinnedPlaybooks(CatalogClient(channel)),
@@ -161,6 +173,7 @@ class Planner:
                 producer=producer,
                 metrics=self._metrics,
                 on_fenced=self._fenced,
+                on_hints=on_hints,
             )
 
         return make

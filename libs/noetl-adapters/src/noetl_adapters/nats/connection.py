@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import StrEnum
 from types import TracebackType
 
@@ -40,6 +40,24 @@ class NatsSession:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.lost = asyncio.Event()
+        self._listeners: set[Callable[[], None]] = set()
+
+    @contextmanager
+    def telling_of_loss(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Have somebody told who waits for other things too; at once, if it is lost already."""
+        self._listeners.add(tell)
+        try:
+            if self.lost.is_set():
+                tell()
+            yield
+        finally:
+            self._listeners.discard(tell)
+
+    def lose(self) -> None:
+        """It is lost; harmless the second time."""
+        self.lost.set()
+        for tell in tuple(self._listeners):
+            tell()
 
 
 class NatsConnection:
@@ -124,14 +142,14 @@ class NatsConnection:
                     self._report(NatsEvent.DISCONNECTED, self._name)
             finally:
                 self._session = None
-                session.lost.set()
+                session.lose()
                 await _close(session.client)
             await asyncio.sleep(retry_seconds)
             retry_seconds = min(retry_seconds * 2, LONGEST_RETRY_SECONDS)
 
     async def _open(self, session: NatsSession) -> bool:
         async def lost() -> None:
-            session.lost.set()
+            session.lose()
 
         async def failed(error: Exception) -> None:
             self._report(NatsEvent.ERROR, str(error) or type(error).__name__)
@@ -171,7 +189,7 @@ async def _until_lost(session: NatsSession) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(session.lost.wait(), CLOSED_CHECK_SECONDS)
         if session.client.is_closed:
-            session.lost.set()
+            session.lose()
 
 
 async def _close(client: Client) -> None:

@@ -81,7 +81,7 @@ class NatsPublisher:
         try:
             async with asyncio.timeout(self._ack_timeout_seconds):
                 await inbox.send(flight)
-                await flight.landed(inbox.session.lost)
+                await flight.landed(inbox.session)
         except TimeoutError as exc:
             raise Unavailable(f"{len(flight.waiting)} of {len(window)} messages were not acknowledged in time") from exc
         except (nats.errors.Error, OSError) as exc:
@@ -125,14 +125,9 @@ class _Flight:
         if not self.waiting:
             self._all_answered.set()
 
-    async def landed(self, lost: asyncio.Event) -> None:
-        answered = asyncio.create_task(self._all_answered.wait())
-        broken = asyncio.create_task(lost.wait())
-        try:
-            await asyncio.wait({answered, broken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            answered.cancel()
-            broken.cancel()
+    async def landed(self, session: NatsSession) -> None:
+        with session.telling_of_loss(self._all_answered.set):
+            await self._all_answered.wait()
         if self.waiting:
             raise Unavailable(f"the connection to NATS was lost with {len(self.waiting)} messages in flight")
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from nats.aio.msg import Msg
@@ -81,15 +82,9 @@ class PullRequests:
         """Wait until something came or went wrong, or for the given time."""
         self._news.clear()
         patience = 2.5 * self._heartbeat_seconds
-        lost = asyncio.ensure_future(self.session.lost.wait())
-        news = asyncio.ensure_future(self._news.wait())
-        try:
-            await asyncio.wait(
-                {lost, news}, timeout=min(timeout_seconds, patience), return_when=asyncio.FIRST_COMPLETED
-            )
-        finally:
-            lost.cancel()
-            news.cancel()
+        with self.session.telling_of_loss(self._news.set), suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_seconds, patience)):
+                await self._news.wait()
         if self._owed > 0 and time.monotonic() - self._heard_at > patience:
             self.broken = "no heartbeat"
 

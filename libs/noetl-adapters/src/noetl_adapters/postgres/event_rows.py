@@ -85,7 +85,7 @@ def hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[
             shards.get(hint.execution_id, last.head.shard),
             hint.execution_id,
             hint.subject,
-            f"{last.prepared.event_id}/hint/{index}",
+            hint.message_id or f"{last.prepared.event_id}/hint/{index}",
             "{}",
             hint.body,
         )

@@ -13,6 +13,7 @@ from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_core.canonical import encode
 from noetl_core.children.state import ParkedCall
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner, Unavailable
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
@@ -32,7 +33,7 @@ from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
 from noetl_contracts.mapping import streams
-from noetl_contracts.mapping.events import payload_ref_message
+from noetl_contracts.mapping.events import payload_ref_message, stored_message
 from noetl_contracts.mapping.times import timestamp
 from noetl_contracts.status import raising_noetl_errors
 
@@ -178,6 +179,13 @@ class CommandClient:
             shard_of(execution_id, self._shard_count), lambda stub: stub.Steer(request, timeout=self._timeout)
         )
         return Steered(stream_version=response.stream_version, status=response.status)
+
+    async def notice(self, execution_id: int, events: Sequence[StoredEvent]) -> None:
+        """Tell the owner of an execution what was just committed; port `Notices`."""
+        request = pb.NoticeRequest(execution_id=str(execution_id), events=[stored_message(event) for event in events])
+        await self._call(
+            shard_of(execution_id, self._shard_count), lambda stub: stub.Notice(request, timeout=self._timeout)
+        )
 
     def _shard(self, key: CommandKey) -> int:
         return shard_of(key.execution_id, self._shard_count)

@@ -38,6 +38,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.command.v1.CommandService/Claim",
         "/noetl.command.v1.CommandService/Complete",
         "/noetl.command.v1.CommandService/TellChunk",
+        "/noetl.command.v1.CommandService/Notice",
         "/noetl.command.v1.CommandService/Heartbeat",
         "/noetl.command.v1.CommandService/Park",
         "/noetl.command.v1.CommandService/PassDeadlines",

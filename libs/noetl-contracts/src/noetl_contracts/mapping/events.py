@@ -128,7 +128,13 @@ def append_message(request: AppendRequest) -> pb.AppendRequest:
             else None
         ),
         hints=[
-            pb.Hint(subject=hint.subject, body=hint.body, execution_id=str(hint.execution_id)) for hint in request.hints
+            pb.Hint(
+                subject=hint.subject,
+                body=hint.body,
+                execution_id=str(hint.execution_id),
+                message_id=hint.message_id,
+            )
+            for hint in request.hints
         ],
         producer=request.producer,
     )
@@ -146,7 +152,12 @@ def append_request(message: pb.AppendRequest, scope: Scope) -> AppendRequest:
             else None
         ),
         hints=tuple(
-            Hint(subject=hint.subject, body=hint.body, execution_id=parse_id(hint.execution_id))
+            Hint(
+                subject=hint.subject,
+                body=hint.body,
+                execution_id=parse_id(hint.execution_id),
+                message_id=hint.message_id,
+            )
             for hint in message.hints
         ),
         producer=message.producer,

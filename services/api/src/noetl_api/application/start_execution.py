@@ -11,7 +11,7 @@ from typing import Final
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.children.state import CALL_KEYS, StartingCall
-from noetl_core.envelope import Envelope
+from noetl_core.envelope import Envelope, StoredEvent
 from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical
 from noetl_core.events import to_draft
 from noetl_core.executions.events import PlaybookInitialized
@@ -96,6 +96,7 @@ class StartExecution:
         clock: Callable[[], datetime],
         playbook_env: Mapping[str, str],
         metrics: ApiMetrics,
+        on_started: Callable[[int, StoredEvent], None] = lambda execution_id, first: None,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -105,6 +106,7 @@ class StartExecution:
         self._clock = clock
         self._playbook_env = playbook_env
         self._metrics = metrics
+        self._on_started = on_started
 
     async def __call__(self, caller: Caller, scope: Scope | None, request: StartRequest) -> Started:
         """Start it, or find the execution that was started under this key."""
@@ -207,6 +209,8 @@ class StartExecution:
             )
         except KeyTaken as taken:
             return await self._winner(owner, taken)
+        if not appended[0].duplicate:
+            self._on_started(execution_id, appended[0].event)
         return appended[0].event.envelope()
 
     async def _winner(self, owner: Scope, taken: KeyTaken) -> Envelope:

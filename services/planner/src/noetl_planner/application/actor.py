@@ -61,6 +61,7 @@ class Actor:
         producer: str,
         metrics: PlannerMetrics,
         on_fenced: Callable[[int], None] = lambda shard: None,
+        on_hints: Callable[[Sequence[Hint]], None] = lambda hints: None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         failure_seconds: Sequence[float] = FAILURE_SECONDS,
     ) -> None:
@@ -73,6 +74,7 @@ class Actor:
         self._producer = producer
         self._metrics = metrics
         self._on_fenced = on_fenced
+        self._on_hints = on_hints
         self._retry_seconds = tuple(retry_seconds)
         self._failure_seconds = tuple(failure_seconds)
         self._journal = Journal(execution_id)
@@ -355,6 +357,8 @@ class Actor:
             self._wanted_version = max(event.stream_version for event in events)
             await self._read_to_head()
             return False
+        if turn.hints:
+            self._on_hints(turn.hints)
         self._journal.accept(events)
         self._metrics.turns.inc()
         self._metrics.events_appended.inc(len(events))

@@ -135,6 +135,17 @@ class Actors:
         if self._owns(shard_of(execution_id, self._shard_count)):
             self._actor(execution_id).take(event)
 
+    async def notice(self, execution_id: int, events: Sequence[StoredEvent]) -> None:
+        """What was just committed, told ahead of the bus; port `Notices`."""
+        actor = self._actor(execution_id)
+        for event in events:
+            actor.take(event)
+
+    def known_version(self, execution_id: int) -> int:
+        """Up to where an execution is known here; 0 for one that is not."""
+        actor = self._actors.get(execution_id)
+        return actor.known_version if actor is not None else 0
+
     def expect(self, execution_id: int, version: int, *, terminal: bool) -> None:
         """A head that moved; an execution that ended needs an actor only if it still has one."""
         if terminal and execution_id not in self._actors:

@@ -355,6 +355,7 @@ class TurnPlanner:
             subject=self._rules.work_subject(command.pool, WORK_KIND),
             body=encode({"execution_id": str(execution_id), "command_id": command.command_id}),
             execution_id=execution_id,
+            message_id=f"{execution_id}/{state.stream_version}/{command.command_id}",
         )
 
     def _granted(self, state: State, command: Command) -> GrantedCommand:

@@ -7,30 +7,34 @@ from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import commands as mapping
 from noetl_contracts.mapping import streams
-from noetl_contracts.mapping.events import json_object, payload_ref
+from noetl_contracts.mapping.events import json_object, payload_ref, stored
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
 from noetl_core.ids import parse_id
 from noetl_core.ports.commands import Commands
 from noetl_core.ports.deadlines import Deadlines
+from noetl_core.ports.notices import Notices
 from noetl_core.ports.steering import Steering
 from noetl_servicekit.callers import Role, current_caller
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommandService"].full_name
 
 
-def register(server: grpc.aio.Server, commands: Commands, deadlines: Deadlines, steering: Steering) -> None:
+def register(
+    server: grpc.aio.Server, commands: Commands, deadlines: Deadlines, steering: Steering, notices: Notices
+) -> None:
     """Serve the contract."""
-    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines, steering), server)
+    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines, steering, notices), server)
 
 
 class CommandServicer(pb_grpc.CommandServiceServicer):
     """Translates; the actors decide."""
 
-    def __init__(self, commands: Commands, deadlines: Deadlines, steering: Steering) -> None:
+    def __init__(self, commands: Commands, deadlines: Deadlines, steering: Steering, notices: Notices) -> None:
         self._commands = commands
         self._deadlines = deadlines
         self._steering = steering
+        self._notices = notices
 
     async def Claim(  # noqa: N802 - named by the contract
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
@@ -129,6 +133,16 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             reason=request.reason,
         )
         return pb.SteerResponse(stream_version=steered.stream_version, status=steered.status)
+
+    async def Notice(  # noqa: N802 - named by the contract
+        self, request: pb.NoticeRequest, context: grpc.aio.ServicerContext[pb.NoticeRequest, pb.NoticeResponse]
+    ) -> pb.NoticeResponse:
+        """Take in what was just committed."""
+        _only_services()
+        await self._notices.notice(
+            parse_id(request.execution_id, what="execution_id"), [stored(event) for event in request.events]
+        )
+        return pb.NoticeResponse()
 
 
 def _only_services() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from noetl_contracts.messages import stored_event
+from noetl_contracts.subjects import STREAM_VERSION
 from noetl_core.errors import NoetlError
 from noetl_core.ports.bus import Delivery, PullConsumer
 from noetl_servicekit.logging import get_logger
@@ -35,6 +36,9 @@ async def consume_events(
 def _hand_over(delivery: Delivery, actors: Actors, metrics: PlannerMetrics) -> None:
     try:
         execution_id = int(delivery.subject.split(".")[_EXECUTION_TOKEN])
+        if 0 < int(delivery.headers.get(STREAM_VERSION, 0)) <= actors.known_version(execution_id):
+            metrics.events_received.inc()
+            return  # most are what this planner has appended itself
         event = stored_event(delivery.body, delivery.headers)
     except (NoetlError, ValueError, IndexError) as exc:
         metrics.decode_errors.inc()

@@ -27,6 +27,8 @@ WAIT_SECONDS: Final = 5.0
 AWAY_SECONDS: Final = 0.25
 """How soon to try again, and how long to wait for the first message: that nothing comes is an answer too."""
 REDELIVERY_SECONDS: Final = 1.0
+GATHER_SECONDS: Final = 0.025
+"""After a batch that was small: what comes meanwhile is written together. The first after a rest never waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class ShardConsumer:
         shard_count: int,
         metrics: ProjectorMetrics,
         on_bus_away: Callable[[], None] = lambda: None,
+        gather_seconds: float = GATHER_SECONDS,
     ) -> None:
         self._consumer = consumer
         self._project = project
@@ -56,6 +59,7 @@ class ShardConsumer:
         self._shard_count = shard_count
         self._metrics = metrics
         self._on_bus_away = on_bus_away
+        self._gather_seconds = gather_seconds
         self.bus_is_away = True
         """Until the first fetch succeeds: whoever compares heads then does not rely on the bus."""
 
@@ -77,6 +81,8 @@ class ShardConsumer:
                 logger.info("projector.bus_is_back")
             if deliveries:
                 await self.take(deliveries)
+                if len(deliveries) < self._batch_size // 2:
+                    await asyncio.sleep(self._gather_seconds)
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """One batch, from parsing to acknowledgement."""

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from noetl.common.v1 import common_pb2 as _common_pb2
+from noetl.event.v1 import event_pb2 as _event_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -976,3 +977,48 @@ class SteerResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SteerResponse: _TypeAlias = SteerResponse  # noqa: Y015
+
+@_typing.final
+class NoticeRequest(_message.Message):
+    """Request of Notice."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.StoredEvent]:
+        """Its events as they stand in the log."""
+
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        events: _abc.Iterable[_event_pb2.StoredEvent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "execution_id", b"execution_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticeRequest: _TypeAlias = NoticeRequest  # noqa: Y015
+
+@_typing.final
+class NoticeResponse(_message.Message):
+    """Response of Notice: it was taken in."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NoticeResponse: _TypeAlias = NoticeResponse  # noqa: Y015

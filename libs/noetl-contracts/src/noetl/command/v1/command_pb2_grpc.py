@@ -75,6 +75,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.FromString,
                 _registered_method=True)
+        self.Notice = channel.unary_unary(
+                '/noetl.command.v1.CommandService/Notice',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.NoticeRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.NoticeResponse.FromString,
+                _registered_method=True)
 
 
 class CommandServiceServicer:
@@ -137,6 +142,13 @@ class CommandServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Notice(self, request, context):
+        """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CommandServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +191,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.Steer,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.SerializeToString,
+            ),
+            'Notice': grpc.unary_unary_rpc_method_handler(
+                    servicer.Notice,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.NoticeRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.NoticeResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -398,6 +415,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/Steer',
             noetl_dot_command_dot_v1_dot_command__pb2.SteerRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.SteerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Notice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/Notice',
+            noetl_dot_command_dot_v1_dot_command__pb2.NoticeRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.NoticeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,8 @@ class CommandServiceStub:
     """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
     Steer: _grpc.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]
     """Pauses or resumes an execution. Safe to repeat."""
+    Notice: _grpc.UnaryUnaryMultiCallable[_command_pb2.NoticeRequest, _command_pb2.NoticeResponse]
+    """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
 
 @_typing.type_check_only
 class CommandServiceAsyncStub(CommandServiceStub):
@@ -71,6 +73,8 @@ class CommandServiceAsyncStub(CommandServiceStub):
     """Records that deadlines of an execution have passed, and decides what follows. Safe to repeat."""
     Steer: _aio.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]  # type: ignore[assignment]
     """Pauses or resumes an execution. Safe to repeat."""
+    Notice: _aio.UnaryUnaryMultiCallable[_command_pb2.NoticeRequest, _command_pb2.NoticeResponse]  # type: ignore[assignment]
+    """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
 
 class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands commands to workers and takes their results. Served by the planner that owns the execution's shard."""
@@ -138,5 +142,13 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.SteerResponse, _abc.Awaitable[_command_pb2.SteerResponse]]:
         """Pauses or resumes an execution. Safe to repeat."""
+
+    @_abc_1.abstractmethod
+    def Notice(
+        self,
+        request: _command_pb2.NoticeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.NoticeResponse, _abc.Awaitable[_command_pb2.NoticeResponse]]:
+        """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
 
 def add_CommandServiceServicer_to_server(servicer: CommandServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -193,22 +193,26 @@ class Hint(_message.Message):
     SUBJECT_FIELD_NUMBER: _builtins.int
     BODY_FIELD_NUMBER: _builtins.int
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
     """Subject to publish on, below noetl.work or noetl.control."""
     body: _builtins.bytes
     """Message body, JSON."""
     execution_id: _builtins.str
     """Execution whose order and shard the hint follows."""
+    message_id: _builtins.str
+    """Name under which it is published once, if somebody publishes it by himself too; empty to have one made."""
     def __init__(
         self,
         *,
         subject: _builtins.str = ...,
         body: _builtins.bytes = ...,
         execution_id: _builtins.str = ...,
+        message_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "execution_id", b"execution_id", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "execution_id", b"execution_id", "message_id", b"message_id", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
