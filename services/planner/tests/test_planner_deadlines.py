@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -10,7 +12,7 @@ from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT
 from noetl_core.canonical import decode
 from noetl_core.commands.state import CommandStatus
 from noetl_core.deadlines.events import DeadlinePassed
-from noetl_core.errors import LeaseLost, TooEarly
+from noetl_core.errors import LeaseLost, NoetlError, TooEarly
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.timestamps import format_time
 from noetl_testkit.planning import NOON, WORKER, Planning, ok
@@ -271,3 +273,33 @@ workflow:
     answer = {"evaluation": {"error/arcs/0/when": {"is": True}}}
     await planning.run("slow:evaluate_leave", {**unselected, "context": answer})
     assert planning.entered() == ["a", "slow", "b"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_a_result_and_a_deadline_that_meet_lead_to_one_exit_whoever_plans(planning: Planning, seed: int) -> None:
+    """Two planners that both believe to own the shard: one is asked to complete, the other that time is up."""
+    await planning.start(HANDLED)
+    command = await planning.claim("slow")
+    planning.pass_time(5)
+    other = planning.planner()
+    other.expect(planning.execution_id, len(planning.events()), terminal=False)
+
+    async def complete() -> None:
+        for _ in range(seed % 3):
+            await asyncio.sleep(0)
+        with suppress(NoetlError):
+            await planning.complete(command)
+
+    async def give_up() -> None:
+        for _ in range(seed % 4):
+            await asyncio.sleep(0)
+        await other.pass_deadlines(planning.execution_id, through=planning.now)
+
+    await asyncio.gather(complete(), give_up())
+
+    types = planning.types()
+    assert types.count("step.exit") == 1
+    came_in_time = "command.completed" in types
+    assert planning.entered() == ["slow", "after" if came_in_time else "rescue"]
+    assert ("deadline.passed" in types) == (not came_in_time)
+    await other.stop()

@@ -25,7 +25,7 @@ from noetl_servicekit.health import Health
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.telemetry import GrpcServerMetrics
 from noetl_servicekit.tokens import Tokens, token_sha256
-from noetl_testkit.compliance.projections import SCOPE, projected, running
+from noetl_testkit.compliance.projections import SCOPE, limited, projected, running
 from noetl_testkit.histories import EXECUTION, NOON, History, two_steps
 from noetl_testkit.memory.projections import InMemoryProjections
 from noetl_testkit.until import until
@@ -189,6 +189,27 @@ async def test_silent_commands_are_listed_page_by_page(setup: Setup, tmp_path: P
             await stub.ListExecutions(pb.ListExecutionsRequest())
 
 
+async def test_late_executions_are_listed_page_by_page(setup: Setup, tmp_path: Path) -> None:
+    for number in range(5):
+        await setup.write(limited(History(EXECUTION + number)))
+    async with served(setup, tmp_path) as channel:
+        client = ProjectionClient(channel)
+        found: list[int] = []
+        token = ""
+        for _ in range(9):
+            page = await client.passed_deadlines(limit=2, page_token=token)
+            found += [one.execution_id - EXECUTION for one in page.executions]
+            token = page.next_page_token
+            if not token:
+                break
+
+        assert found == [0, 1, 2, 3, 4]
+        assert page.executions[0].deadline == NOON + timedelta(seconds=7)
+        for wrong in ("x", "x/1", "2026-01-01T00:00:00Z/y"):
+            with pytest.raises(InvalidInput):
+                await client.passed_deadlines(page_token=wrong)
+
+
 async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -> None:
     async with served(setup, tmp_path, caller="writer") as channel:
         client = ProjectionClient(channel)
@@ -197,6 +218,7 @@ async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -
             client.get_execution(SCOPE, EXECUTION),
             client.list_executions(SCOPE),
             client.silent_commands(),
+            client.passed_deadlines(),
         ):
             with pytest.raises(NotPermitted):
                 await call

@@ -313,7 +313,7 @@ def test_settings_have_defaults_and_all_wrong_ones_are_refused_together() -> Non
         "NOETL_TOKEN": "secret",
     }
     settings = Settings.from_env(environment)
-    assert (settings.interval_seconds, settings.concurrency) == (5.0, 16)
+    assert (settings.interval_seconds, settings.deadline_seconds, settings.concurrency) == (5.0, 0.5, 16)
     assert "secret" not in repr(settings)
 
     with pytest.raises(SettingsInvalid) as refusal:

@@ -25,6 +25,7 @@ from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
 from noetl_worker.application.run_command import CommandEnd, CommandPark
 from noetl_worker.application.slots import Slots
+from noetl_worker.entrypoints.work_loop import on_stopped
 from noetl_worker.telemetry import WorkerMetrics
 
 ADA = Worker(worker_id="ada")
@@ -243,6 +244,37 @@ async def test_a_worker_that_cannot_renew_stops_before_the_lease_can_have_ended(
     await slots.heartbeat()
 
     await asyncio.wait_for(stuck.stopped.wait(), 60)
+
+
+async def test_a_step_that_has_ended_stops_the_calls_of_that_activation_only() -> None:
+    first, second = Stuck(), Stuck()
+
+    async def run(granted: GrantedCommand) -> CommandEnd:
+        return await (first if granted.step == "a" else second)(granted)
+
+    slots, _ = slots_of(Planner(command("a"), command("b")), run)
+    await slots.claim([command("a").key, command("b").key])
+    await asyncio.gather(first.started.wait(), second.started.wait())
+    stop = on_stopped(slots)
+
+    for body in (
+        b"not json",
+        b"[]",
+        b"{}",
+        b'{"execution_id": "1", "step": "a"}',
+        b'{"execution_id": "1", "step": "a", "activation": "1"}',
+        b'{"execution_id": "2", "step": "a", "activation": 1}',
+        b'{"execution_id": "1", "step": "a", "activation": 2}',
+    ):
+        await stop(body)
+    await asyncio.sleep(0)
+    assert not first.stopped.is_set()
+    await stop(b'{"execution_id": "1", "step": "a", "activation": 1}')
+
+    await asyncio.wait_for(first.stopped.wait(), 60)
+    assert not second.stopped.is_set()
+    slots.cancel_execution(1)
+    await asyncio.wait_for(second.stopped.wait(), 60)
 
 
 async def test_a_cancelled_execution_stops_only_its_own_calls() -> None:
