@@ -444,6 +444,25 @@ async def test_a_worker_that_dies_after_the_child_has_ended_costs_an_attempt_and
     await planner.stop()
 
 
+async def test_a_wake_up_that_overtakes_the_answer_is_not_lost() -> None:
+    world = World(1, trouble=0.0)
+    await world.begin()
+    planner = world.planners[0]
+    world.planners = [planner]
+    worker = Worker(worker_id="w")
+    world.sweep()
+    command = await _claim_step(world, planner, worker, "left")
+    call = await world.next_call(command)
+    assert call is not None
+    await planner.park(worker, command.key, call, timeout_seconds=60.0)
+
+    await world.cancel(SERVICE, SCOPE, int(call.child_execution_id))  # and the bus delivers nothing
+    (claimed,) = await planner.claim(worker, [command.key])
+
+    assert claimed.command is not None
+    await planner.stop()
+
+
 async def test_a_call_that_has_waited_long_enough_goes_on_and_its_child_too() -> None:
     world = World(1, trouble=0.0)
     await world.begin()

@@ -29,7 +29,7 @@ from noetl_planner.application.asks import GUARDED, Ask, Complete, refuse
 from noetl_planner.application.claims import claimable
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
-from noetl_planner.application.parking import append_with_parent
+from noetl_planner.application.parking import append_with_parent, asks_for_parked
 from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 
@@ -237,7 +237,7 @@ class Actor:
         while (event := self._events.pop(self.known_version + 1, None)) is not None:
             self._journal.extend([event])
         behind = self._wanted_version > self.known_version or (self._asks and self.known_version == 0)
-        if behind or self._must_read:
+        if behind or self._must_read or asks_for_parked(self.state, self._asks):
             await self._read_to_head()
         self._events = {version: event for version, event in self._events.items() if version > self.known_version}
         self._journal.take_known_decision()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from noetl_core.append import Appended, AppendRequest
 from noetl_core.catalog import to_draft
 from noetl_core.children.ending import is_about_parent, with_parent
 from noetl_core.children.events import CommandParked
-from noetl_core.commands.state import Command
+from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import Draft
 from noetl_core.errors import NoetlError
 from noetl_core.executions.state import Execution
+from noetl_core.fold import State
 from noetl_core.ports.event_log import EventLog
 
-from noetl_planner.application.asks import Park
+from noetl_planner.application.asks import Ask, Claim, Park
+
+
+def asks_for_parked(state: State, asks: Iterable[Ask]) -> bool:
+    """Whether somebody wants a command that waits, as far as is known here: a wake-up may overtake its answer."""
+    wanted = (state.commands.get(ask.command_id) for ask in asks if isinstance(ask, Claim))
+    return any(command is not None and command.status is CommandStatus.PARKED for command in wanted)
 
 
 def is_repeated(known: Command | None, ask: Park) -> bool:
