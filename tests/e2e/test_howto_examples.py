@@ -28,6 +28,10 @@ EXPECTED: Mapping[str, Mapping[str, Any]] = {
     "errors": {"report": {"failed": "no such order", "attempts": 3}, "clean_up": {"cleaned": True}},
     "http_api": {"total": {"count": 5, "amount": 15}},
     "keychain": {"name": {"owner": "Ada"}},
+    "large_results": {
+        "alarm": {"sensor": "roof", "rows": 20000, "columns": ["id", "level"], "first": 0, "alarms": 200},
+        "last": {"id": 19999, "level": 99},
+    },
     "loop": {
         "report": {"cities": ["Oslo", "Rome", "Lima"], "letters": 12, "total": 3, "success": 3, "failed": 0},
     },

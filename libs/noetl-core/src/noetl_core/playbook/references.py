@@ -25,9 +25,13 @@ def condition_paths(condition: str | bool) -> frozenset[Reference]:
     return _references(condition, True)
 
 
-@lru_cache(maxsize=2048)
 def handed_on(text: str) -> Reference | None:
     """The constant chain that a text is nothing but: `{{ a.b }}` hands on what is there, and looks no further."""
+    return _sole_chain(text) if has_template(text) else None
+
+
+@lru_cache(maxsize=2048)
+def _sole_chain(text: str) -> Reference | None:
     try:
         tree = parse_template(text)
     except TemplateSyntaxError:
