@@ -254,7 +254,8 @@ def test_what_a_step_has_besides_its_tools_is_read() -> None:
   next:
     spec: {on_no_match: quiet}
     arcs:
-    - {step: a, on: call.partial, set: {ctx.seen: "{{ output.data }}"}}
+    - {step: b, on: call.partial, set: {ctx.seen: "{{ output.data }}"}}
+- {step: b, tool: {kind: noop}}
 """
     )
 
@@ -268,7 +269,7 @@ def test_what_a_step_has_besides_its_tools_is_read() -> None:
     assert step.next.on_no_match is NoMatch.QUIET
     assert step.next.arcs == (
         Arc(
-            step="a",
+            step="b",
             on=ArcEvent.CALL_PARTIAL,
             set=(Assignment(scope=SetScope.CTX, path=("seen",), value="{{ output.data }}"),),
         ),

@@ -543,7 +543,11 @@ def test_every_feature_has_a_name_to_be_refused_by() -> None:
         (in_step("loop: {cursor: {kind: postgres, claim: x}}"), Feature.LOOP_CURSOR),
         (in_step("tool: [{kind: noop, loop: {in: []}}]"), Feature.TASK_LOOP),
         ("workflow: [{step: b, loop: {in: []}}, {step: a, reduce: {from: b}}]", Feature.REDUCE),
-        (in_step("next: {arcs: [{step: a, on: call.partial}]}"), Feature.ARCS_ON_PARTIAL),
+        (
+            "workflow: [{step: a, tool: {kind: duckdb, command: x, spec: {stream: {}}}, "
+            "next: {arcs: [{step: b, on: call.partial}]}}, {step: b, tool: {kind: noop}}]",
+            Feature.ARCS_ON_PARTIAL,
+        ),
         (in_step("spec: {timeout: 5}"), Feature.STEP_TIMEOUT),
         ("executor: {spec: {timeout: 5}}\nworkflow: [{step: a}]", Feature.EXECUTOR_TIMEOUT),
         (in_step("tool: {kind: noop, timeout: '{{ x }}'}"), Feature.TIMEOUT_TEMPLATE),

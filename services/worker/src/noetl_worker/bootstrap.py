@@ -34,8 +34,10 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.child_calls import ChildCalls
+from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
+from noetl_worker.application.resting import Resting
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
@@ -103,21 +105,33 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         )
     )
     loops = LoopResults(EventLogClient(channel), payloads)
+    worker, resting = Worker(worker_id=group.settings.instance, pool=settings.pool), Resting()
     slots = Slots(
         commands,
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(payloads, loops),
             pipeline=Pipeline(
-                tools, keychain=keychain, children=ChildCalls(ExecutionClient(channel), payloads, loops=loops)
+                tools,
+                keychain=keychain,
+                children=ChildCalls(ExecutionClient(channel), payloads, loops=loops),
+                streams=TellChunks(
+                    commands=commands,
+                    log=EventLogClient(channel),
+                    payloads=payloads,
+                    worker=worker,
+                    resting=resting,
+                    count=metrics.chunks_told.inc,
+                ),
             ),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
             loops=loops,
         ),
-        worker=Worker(worker_id=group.settings.instance, pool=settings.pool),
+        worker=worker,
         size=settings.slots,
         metrics=metrics,
+        resting=resting,
     )
     bus = await group.enter(
         NatsConnection(

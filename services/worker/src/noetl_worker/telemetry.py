@@ -26,6 +26,12 @@ class WorkerMetrics:
         self.heartbeat_failures = metrics.counter(
             "noetl_worker_heartbeat_failures_total", "Heartbeats that no planner took."
         )
+        self.chunks_told = metrics.counter(
+            "noetl_worker_chunks_told_total", "Chunks of streaming calls that were stored and told."
+        )
+        self.resting_commands = metrics.gauge(
+            "noetl_worker_resting_commands", "Commands that wait until others have taken their chunks."
+        )
         self.command_seconds = metrics.histogram(
             "noetl_worker_command_seconds", "Time from the start of a command to its stored result."
         )

@@ -103,6 +103,7 @@ def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
             cause_step=command.cause_step,
             attempt=command.attempt + 1,
             parked=command.parked,
+            streamed=command.streamed.to_json() if command.streamed != StreamPlace() else None,
         )
     return issue(
         state.execution,

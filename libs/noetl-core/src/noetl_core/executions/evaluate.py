@@ -64,6 +64,7 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
                     cause_step=execution.steps[evaluation.step].cause_step,
                     now=evaluation.now,
                     evaluator=recording,
+                    chunk=execution.steps[evaluation.step].chunk,
                 )
         case _:
             assert_never(evaluation.place)

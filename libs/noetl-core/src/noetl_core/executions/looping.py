@@ -19,6 +19,8 @@ from noetl_core.loops.state import Loop
 from noetl_core.playbook.expressions import render
 from noetl_core.playbook.model import FailureBudget, FailureMode, LoopMode, Step
 from noetl_core.playbook.model import Loop as LoopPlan
+from noetl_core.streams.routing import chunk_view
+from noetl_core.streams.state import Chunk
 
 LOOP_REFERENCE: Final = "loop"
 """Type of a reference whose value is put together from the outcomes of a loop's items."""
@@ -33,13 +35,14 @@ def open_loop(
     cause_step: str,
     now: str,
     evaluator: Evaluator = LOCALLY,
+    chunk: Chunk | None = None,
 ) -> LoopStarted:
     """The loop of an activation, its collection evaluated once and for all.
 
     Raises `TemplateFailed` and `LoopInvalid`; and `NeedsEvaluation` when events do not tell enough, or not carry it.
     """
     loop = plan.playbook.steps[step].loop or LoopPlan()
-    names = entry_names(execution, plan, cause_step=cause_step)
+    names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     found = evaluator.value("loop/in", lambda: items_in(render(loop.items, names, now=now, wants_data=True)))
     width = evaluator.value("loop/max_in_flight", lambda: render(loop.max_in_flight, names, now=now))
     stored = found if isinstance(found, Stored) else None
@@ -68,6 +71,7 @@ def issue_item(
     cause_step: str,
     attempt: int,
     parked: ParkedCall | None = None,
+    streamed: Mapping[str, Any] | None = None,
 ) -> CommandIssued:
     """An attempt at one item. Index 0 of a step is the command of one that has no loop."""
     return CommandIssued(
@@ -80,6 +84,7 @@ def issue_item(
         pool=plan.pool,
         cause_step=cause_step,
         parked=parked.to_json() if parked else None,
+        streamed=streamed,
         loop_id=epoch_id(execution_id=execution_id, step=step, attempt=activation),
         loop_iteration_index=index,
     )

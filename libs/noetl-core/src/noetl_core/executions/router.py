@@ -283,6 +283,7 @@ class Router(Decision):
                 cause_step=cause_step,
                 now=self._now,
                 evaluator=evaluator,
+                chunk=self._delivery.chunk_of(name),
             )
         except NeedsEvaluation:
             self._ask(Place.LOOP, name, activation, answered=[Arrival(step=name, cause_step=cause_step)])

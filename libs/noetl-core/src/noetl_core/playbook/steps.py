@@ -15,6 +15,7 @@ from noetl_core.playbook.model import AdmitRule, FailureMode, Reduce, Step, Tool
 from noetl_core.playbook.pipelines import read_pipeline
 from noetl_core.playbook.rules import read_admit
 from noetl_core.playbook.source import Path
+from noetl_core.playbook.streaming import check_streams
 from noetl_core.playbook.timeouts import read_timeout
 from noetl_core.playbook.vocabulary import STEP
 
@@ -76,6 +77,7 @@ def _add_step(workflow: Workflow, value: JsonValue, path: Path, findings: Findin
     if name is None:
         return
     warn_if_shadowing("step", name, (*path, "step"), findings)
+    check_streams(step, path, pipeline.paths, findings)
     workflow.tools.extend(
         (step, task.tool, tool_path) for task, tool_path in zip(pipeline.tasks, pipeline.paths, strict=True)
     )

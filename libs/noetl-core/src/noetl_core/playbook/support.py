@@ -90,6 +90,7 @@ PLUGIN_KINDS: Final = frozenset(
 RELEASE: Final[frozenset[str]] = frozenset(
     {
         Feature.ADMIT,
+        Feature.ARCS_ON_PARTIAL,
         Feature.CODE_B64_TEMPLATE,
         Feature.CREDENTIALS,
         Feature.EXECUTOR_TIMEOUT,
@@ -103,6 +104,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.RULES,
         Feature.SCRIPT,
         Feature.SET,
+        Feature.STREAM,
         Feature.STEP_TIMEOUT,
         Feature.TIMEOUT_TEMPLATE,
         Feature.TASK_LOOP,

@@ -16,8 +16,8 @@ class Delivery:
     def __init__(self, execution: Execution) -> None:
         self._queues: dict[str, ChunkQueue] = dict(execution.streams)
         self._ends: dict[str, Mapping[str, Any]] = {}
-        self._taking: dict[str, str] = {
-            name: step.chunk.step
+        self._taking: dict[str, Chunk] = {
+            name: step.chunk
             for name, step in execution.steps.items()
             if step.status is StepStatus.ACTIVE and step.chunk is not None
         }
@@ -35,7 +35,11 @@ class Delivery:
         """An activation has begun, for a chunk or for something else."""
         self._taking.pop(name, None)
         if chunk is not None:
-            self._taking[name] = chunk.step
+            self._taking[name] = chunk
+
+    def chunk_of(self, name: str) -> Chunk | None:
+        """What the activation of a step was entered for."""
+        return self._taking.get(name)
 
     def left(self, name: str) -> None:
         """An activation is over."""
@@ -65,5 +69,8 @@ class Delivery:
 
     def _idle(self, arrivals: Collection[Arrival]) -> Iterator[str]:
         """Steps none of whose chunks is being taken."""
-        busy = {*self._taking.values(), *(one.cause_step for one in arrivals if one.chunk is not None)}
+        busy = {
+            *(chunk.step for chunk in self._taking.values()),
+            *(one.cause_step for one in arrivals if one.chunk is not None),
+        }
         yield from [step for step in self._queues if step not in busy]

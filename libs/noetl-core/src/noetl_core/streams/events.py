@@ -22,7 +22,10 @@ class CallPartial:
     chunk_index: int
     row_count: int
     has_more: bool
-    payload_ref: PayloadRef | None
+    payload_ref: PayloadRef
+    activation: int = 1
+    loop_iteration_index: int | None = None
+    """The item of a loop that the call was made for."""
     queued: bool | None = None
 
 

@@ -14,7 +14,7 @@ from noetl_core.streams.state import Chunk, ChunkQueue
 
 def take_chunk(execution: Execution, event: CallPartial, command: Command | None) -> Execution:
     """A chunk waits for its turn, unless nobody takes it, or its attempt had ended before."""
-    if not event.queued or event.payload_ref is None or command is None or not command.is_open:
+    if not event.queued or command is None or not command.is_open:
         return execution
     chunk = Chunk(
         step=event.step,

@@ -8,7 +8,7 @@ from typing import Any
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import FOR_SURE
 from noetl_core.executions.events import CtxUpdated
-from noetl_core.executions.names import arc_names, current_variables
+from noetl_core.executions.names import LOADED, arc_names, current_variables
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
@@ -42,8 +42,8 @@ def try_arcs(
 
 
 def chunk_view(chunk: Chunk) -> dict[str, object]:
-    """A chunk as control expressions see it: everything but its rows, which are never here."""
-    return {**chunk.scalars, "rows": WithheldView("the rows of a chunk")}
+    """A chunk as control expressions see it: everything but its rows, which only a worker can have loaded."""
+    return {**chunk.scalars, "rows": chunk.reference.get(LOADED) or WithheldView("a chunk of rows")}
 
 
 def _fired(execution: Execution, plan: Plan, chunk: Chunk, now: str) -> list[Arc]:

@@ -13,7 +13,7 @@ from noetl_core.executions.state import Execution
 from noetl_core.ports.commands import ToldChunk
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.routing import takes_chunks
-from noetl_core.streams.state import Place
+from noetl_core.streams.state import Chunk, Place
 
 
 class Verdict(StrEnum):
@@ -46,7 +46,15 @@ def partial_draft(plan: Plan, command: Command, chunk: ToldChunk) -> Draft:
         row_count=chunk.row_count,
         has_more=chunk.has_more,
         payload_ref=chunk.rows,
+        activation=command.activation,
+        loop_iteration_index=command.loop_index,
         queued=takes_chunks(plan, command.step) or None,
     )
     key = f"stream/{command.stream_key}/{chunk.call}/{chunk.chunk_index}"
     return to_draft(told, idempotency_key=key, trace=command.trace)
+
+
+def chunk_of(execution: Execution, command: Command) -> Chunk | None:
+    """What the activation takes that a command, or an evaluation, is for."""
+    step = execution.steps.get(command.evaluation["step"] if command.evaluation else command.step)
+    return step.chunk if step is not None and step.activation == command.activation else None

@@ -58,7 +58,7 @@ from noetl_planner.application.grants import effect_key, item_of, visible_variab
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
-from noetl_planner.application.streaming import Verdict, judge, partial_draft
+from noetl_planner.application.streaming import Verdict, chunk_of, judge, partial_draft
 
 Answer = TypeVar("Answer")
 OFFERS = frozenset({"command.issued", "command.parked", "command.resumed"})
@@ -380,7 +380,7 @@ class TurnPlanner:
             evaluation=command.evaluation,
             pool=command.pool,
             parked=command.parked,
-            chunk=None if command.evaluation else execution.steps[command.step].chunk,
+            chunk=chunk_of(execution, command),
             streamed=command.streamed,
         )
 

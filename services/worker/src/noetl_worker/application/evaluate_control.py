@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from noetl_core.canonical import JsonObject, JsonValue, decode, encode
@@ -25,8 +25,10 @@ from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.streams.state import Chunk
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
+from noetl_worker.application.chunk_rows import LoadRows, is_streamed
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE
@@ -47,6 +49,7 @@ class EvaluateControl:
     def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
         self._loops = loops
+        self._rows = LoadRows(payloads)
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> JsonObject:
         """The `result` of the event that closes an internal command; what an expression cannot do is an answer too."""
@@ -85,7 +88,10 @@ class EvaluateControl:
         return await self._loops(scope, command.key.execution_id, wanted)
 
     async def _load(self, ref: PayloadRef) -> JsonValue:
-        return decode(await self._payloads.get(ref))
+        value = decode(await self._payloads.get(ref))
+        if not is_streamed(value):
+            return value
+        return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
     async def _told(self, command: GrantedCommand, recording: Recording, step: PlaybookStep) -> JsonObject:
         """The answers, as small as an event wants them; what is too large, or may be a secret, is stored."""
@@ -124,6 +130,7 @@ class _Data:
             activation=evaluation.activation,
             cause_step=command.cause_step,
             result=before.result if before else None,
+            chunk=self._chunk(command.chunk),
         )
         stored = {name: self._value(ref) for name, ref in command.variables.refs.items()}
         return Execution(
@@ -132,6 +139,12 @@ class _Data:
             variables={**command.variables.values, **stored},
             steps=steps,
         )
+
+    def _chunk(self, chunk: Chunk | None) -> Chunk | None:
+        if chunk is None:
+            return None
+        rows = self._value(PayloadRef.from_json(chunk.reference))
+        return replace(chunk, reference={**chunk.reference, LOADED: rows})
 
     def _result(self, name: str, result: Mapping[str, Any]) -> object:
         reference = result.get("reference")

@@ -31,6 +31,7 @@ class Pages:
     now: str | None
     items: list[JsonValue] = field(default_factory=list)
     count: int = 0
+    item_count: int = 0
     url: str | None = None
     value: JsonValue = None
     size: int | None = None
@@ -68,6 +69,7 @@ class Pages:
         if not isinstance(found, list):
             raise PageError(f"the items of a page are a list, not {type(found).__name__}")
         self.items.extend(found)
+        self.item_count += len(found)
         self.count += 1
         if not found or (self.size is not None and len(found) < self.size):
             return False
@@ -80,7 +82,12 @@ class Pages:
     def told(self, last: Outcome) -> Outcome:
         """§5.3: the last page's fields, all items as `data` and `body`."""
         result = {**_mapping(last.data), "data": self.items, "body": self.items}
-        return replace(last, data={**result, "pages": self.count, "item_count": len(self.items)})
+        return replace(last, data={**result, "pages": self.count, "item_count": self.item_count})
+
+    def drain(self) -> list[JsonValue]:
+        """The items so far, which are somebody else's from now on."""
+        items, self.items = self.items, []
+        return items
 
     def limit_reached(self) -> Outcome | None:
         """What happens instead of one page too many."""

@@ -27,12 +27,14 @@ from noetl_core.playbook.model import (
 from noetl_core.ports.commands import GrantedCommand
 
 from noetl_worker.application.child_calls import ChildCalls, Waiting, read_call
+from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.pages import PageError, Pages
 from noetl_worker.application.parked_pipeline import Stand, decode_stand, encode_stand
 from noetl_worker.application.pipeline_run import PipelineEnd, PipelineRun
+from noetl_worker.application.pipeline_streams import PipelineStreams
 from noetl_worker.application.policy import number_of
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.scopes import PipelineScope
@@ -70,8 +72,10 @@ class Pipeline:
         limits: RateLimits | None = None,
         keychain: Keychain | None = None,
         children: ChildCalls | None = None,
+        streams: TellChunks | None = None,
     ) -> None:
         self._tool = tool
+        self._streams = PipelineStreams(streams) if streams else None
         self._children = children
         self._keychain = keychain or Keychain()
         self._limits = limits or RateLimits(sleep=sleep)
@@ -136,13 +140,25 @@ class Pipeline:
         """Run one task, page by page if it has pages; returns the end of the pipeline if this was it."""
         try:
             tool = run.tool_of(task)
+            stream = None
+            if self._streams is not None:
+                await self._streams.load(run, task)
+                stream = await self._streams.open(run, task, tool)
             pages = Pages.begin(tool.paginate, run.names(task, 1), run.now) if tool.paginate else None
             while True:
-                outcome, action = await self._run_call(run, task, tool, pages)
+                outcome, action = await self._run_call(run, task, tool, pages, stream)
                 if pages is None or outcome.error is not None or action.do is not Do.CONTINUE:
+                    if pages is not None and stream is not None:
+                        await stream.settle(outcome)
                     return run.follow(task, outcome, action)
-                if not pages.take(outcome):
-                    return run.follow(task, pages.told(outcome), action)
+                has_more = pages.take(outcome)
+                if stream is not None:
+                    await stream.put(pages.drain())  # §5.5: a page is a chunk
+                if not has_more:
+                    told = pages.told(outcome)
+                    if stream is not None:
+                        told = await stream.settle(told, keys=("data", "body"))
+                    return run.follow(task, told, action)
                 over = pages.limit_reached()
                 if over is not None:
                     return run.follow(task, over, Action(do=Do.FAIL))
@@ -152,8 +168,12 @@ class Pipeline:
             return run.failed(ErrorKind.SCHEMA, "PAGINATE_ITEMS", str(exc))
         except NotFound as exc:
             return run.failed(ErrorKind.NOT_FOUND, exc.code, exc.message)
+        except ChunkNotTold as exc:
+            return run.follow(task, exc.outcome, Action(do=Do.FAIL))
 
-    async def _run_call(self, run: PipelineRun, task: Task, tool: Tool, pages: Pages | None) -> tuple[Outcome, Action]:
+    async def _run_call(
+        self, run: PipelineRun, task: Task, tool: Tool, pages: Pages | None, stream: ChunkStream | None
+    ) -> tuple[Outcome, Action]:
         """Run one call until its rules are content with it, or its attempts are used up."""
         answered, run.answered = run.answered, None
         for attempt in itertools.count(answered.attempt if answered else 1):
@@ -161,6 +181,8 @@ class Pipeline:
             bucket = None if answered else await self._wait_for_turn(call, task, tool)
             if tool.kind == ToolKind.PLAYBOOK and self._children is not None:
                 outcome = await self._call_child(run, task, call, self._children, answered)
+            elif stream is not None and pages is None and self._streams is not None:
+                outcome = await self._streams.call(self._tool, call, stream)
             else:
                 outcome = await self._tool.run(pages.call(call) if pages else call)
             answered = None

@@ -24,14 +24,17 @@ class PipelineScope:
     variables: dict[str, JsonValue] = field(default_factory=dict)
     step_scope: dict[str, JsonValue] = field(default_factory=dict)
     results: dict[str, JsonValue] = field(default_factory=dict)
+    loaded: dict[str, JsonValue] = field(default_factory=dict)
+    """Results with the rows that went out in chunks, for tasks that read them; they are never stored again."""
     previous: JsonValue = None
+    last_label: str = ""
     output: object = None
     iteration: Iteration | None = None
     """The item of a loop that the tasks run for."""
 
     def names(self, *, label: str, attempt: int) -> dict[str, object]:
         """What the templates of a task see, in the order of precedence of the language."""
-        labels = {name: StepView(result) for name, result in self.results.items()}
+        labels = {name: StepView(self.loaded.get(name, result)) for name, result in self.results.items()}
         ctx = self.outer.get("ctx")
         variables = {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
         iteration = self.iteration
@@ -45,12 +48,17 @@ class PipelineScope:
             "workload": variables,
             "step": self.step_scope,
             "results": labels,
-            "_prev": self.previous,
+            "_prev": self.loaded.get(self.last_label, self.previous),
             "_task": label,
             "_attempt": attempt,
-            **({"output": self.output} if self.output is not None else {}),
+            **({"output": self._output()} if self.output is not None else {}),
             **(iteration.names() if iteration else {}),
         }
+
+    def _output(self) -> object:
+        """The call before this one, with its rows if they were loaded."""
+        loaded = self.loaded.get(self.last_label)
+        return self.output if loaded is None else CallView(envelope={"status": "ok"}, result=loaded)
 
     def for_item(self, iteration: Iteration, *, key: str) -> PipelineScope:
         """The scope of one item of a task's loop: what it sets is its own until it is taken back."""
@@ -111,5 +119,7 @@ class PipelineScope:
         """Remember how a task ended, for those after it."""
         result = outcome.result()
         self.results[label] = result
+        self.loaded.pop(label, None)
+        self.last_label = label
         self.previous = result
         self.output = CallView(envelope=outcome.envelope(), result=outcome.data)

@@ -21,6 +21,7 @@ from noetl_core.ports.commands import (
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
+from noetl_worker.application.resting import Resting
 from noetl_worker.application.run_command import CommandEnd, CommandPark, failed_result
 from noetl_worker.telemetry import WorkerMetrics
 
@@ -60,6 +61,7 @@ class Slots:
         metrics: WorkerMetrics,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        resting: Resting | None = None,
     ) -> None:
         self._commands = commands
         self._run = run
@@ -70,12 +72,21 @@ class Slots:
         self._sleep = sleep
         self._running: dict[CommandKey, _Running] = {}
         self._changed = asyncio.Event()
+        self._resting = resting or Resting()
+        self._resting.on_change = self._on_resting
         self._is_draining = False
+
+    def _on_resting(self) -> None:
+        self._metrics.resting_commands.set(len(self._resting))
+        self._changed.set()
 
     @property
     def free(self) -> int:
         """How many more commands could start now."""
-        return 0 if self._is_draining else self._size - len(self._running)
+        if self._is_draining:
+            return 0
+        # Those that only wait for others lend their slots, once: they will want to go on some day.
+        return self._size + min(len(self._resting), self._size) - len(self._running)
 
     @property
     def busy(self) -> int:

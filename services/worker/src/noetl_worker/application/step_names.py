@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
-from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, ToolKind, WorkbookTask
+from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, ToolKind, WorkbookTask
 from noetl_core.playbook.outputs import Kept, kept_output, seen
 from noetl_core.playbook.references import Reference, handed_on, referenced_paths
-from noetl_core.playbook.views import DataView, NotInView, StepView, look_into, passed_of
+from noetl_core.playbook.views import CallView, DataView, NotInView, StepView, look_into, passed_of
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.streams.state import Chunk
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
 
+from noetl_worker.application.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
 from noetl_worker.application.result_refs import result_ref, view_ref
 
 
@@ -26,6 +30,7 @@ class StepNames:
     def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
         self._loops = loops
+        self._rows = LoadRows(payloads)
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
@@ -52,6 +57,17 @@ class StepNames:
             "job": {"uuid": execution_id, "id": execution_id, "execution_id": execution_id},
             "idempotency_key": command.idempotency_key,
             "_attempt": command.attempt,
+            **(await self._chunk_names(command.chunk) if command.chunk is not None else {}),
+        }
+
+    async def _chunk_names(self, chunk: Chunk) -> dict[str, object]:
+        """§5.5: what a step that takes a chunk sees of it."""
+        rows = await self._rows.rows(PayloadRef.from_json(chunk.reference))
+        data: JsonObject = {**chunk.scalars, "rows": rows}
+        return {
+            "result": DataView(data),
+            "output": CallView(envelope={"status": "ok", "data": data}, result=data),
+            "event": {"name": "call.partial", "step": chunk.step, "payload": data},
         }
 
     async def _variables(self, command: GrantedCommand) -> JsonObject:
@@ -77,12 +93,19 @@ class StepNames:
             return await self._loop_result(command, result, reads)
         beside = view_ref(reference)
         if beside is None:
-            return seen(decode(await self._payloads.get(result_ref(reference))), kept)
+            return seen(await self._data(result_ref(reference), reads), kept)
         large = LargeView.from_json(decode(await self._payloads.get(beside)))
         without_data = seen(LargeResult(large, NotLoaded()), kept)
         if all(_can_be_read(read, without_data) for read in reads):
             return without_data
-        return seen(LargeResult(large, decode(await self._payloads.get(result_ref(reference)))), kept)
+        return seen(LargeResult(large, await self._data(result_ref(reference), reads)), kept)
+
+    async def _data(self, ref: PayloadRef, reads: Reads) -> JsonValue:
+        """The stored result; rows that went out in chunks are in it if somebody reads them, or may."""
+        value = decode(await self._payloads.get(ref))
+        if not is_streamed(value) or (reads and all(is_scalar_of_stream(path) for _, path, _ in reads)):
+            return value
+        return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
     async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
         """What a loop gave; where only its counts are read, its items stay where they are."""
@@ -90,7 +113,10 @@ class StepNames:
         if self._loops is None or (reads and all(_can_be_read(read, counts) for read in reads)):
             return counts
         scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
-        return await self._loops(scope, command.key.execution_id, result)
+        whole: JsonValue = await self._loops(scope, command.key.execution_id, result)
+        if not is_streamed(whole):
+            return whole
+        return await self._rows(whole, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
 
 Reads = set[tuple[str, Reference, bool]]
@@ -148,6 +174,12 @@ def _read_of(path: Reference, cause_step: str, is_handed_on: bool) -> Iterator[t
 def _keychain(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
     for entry in keychain.values():
         yield entry.config
+
+
+def texts_of_task(task: Task, step: Step, workbook: Mapping[str, WorkbookTask]) -> list[str]:
+    """Every text that is rendered for one task."""
+    alone = replace(step, tasks=(task,))
+    return list(_texts([*_templates(alone, workbook)]))
 
 
 def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:

@@ -12,6 +12,7 @@ from noetl_core.ids import ExecutionId
 from noetl_core.playbook.expressions import render
 
 from noetl_worker.application.outcome import Outcome
+from noetl_worker.application.sinks import ChunkSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,8 @@ class ToolCall:
     timeout_template: str | None = None
     """Where the seconds depend on the call."""
     attempt: int = 1
+    chunks: ChunkSink | None = None
+    """Where the rows of a streaming call go, instead of into its result."""
 
     def timed(self) -> ToolCall:
         """The call with its seconds known; raises `TemplateFailed`."""

@@ -9,11 +9,12 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
 from noetl_worker.tools.duckdb_secrets import secret_statements
-from noetl_worker.tools.duckdb_sessions import DuckdbFailed, DuckdbSession, DuckdbSessions
+from noetl_worker.tools.duckdb_sessions import DuckdbFailed, DuckdbSession, DuckdbSessions, Reply
 from noetl_worker.tools.postgres_access import timed_out
 from noetl_worker.tools.script_source import ScriptSources
 from noetl_worker.tools.sql_results import Row, SqlError, StatementEnd, combined
 from noetl_worker.tools.sql_source import sql_statements
+from noetl_worker.tools.streamed_rows import UntimedSink
 from noetl_worker.tools.tool_config import ToolConfig
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -60,8 +61,12 @@ class DuckdbTool:
         try:
             async with asyncio.timeout(timeout_seconds) as limit:
                 async with self._sessions.session(config.owner, database=database, prepare=prepare) as session:
-                    for statement in statements:
-                        ends.append(await self._run(session, statement))
+                    for place, statement in enumerate(statements, start=1):
+                        if config.call.chunks is not None and place == len(statements):
+                            sink = UntimedSink(config.call.chunks, limit)
+                            ends.append(await self._stream(session, statement, sink))
+                        else:
+                            ends.append(await self._run(session, statement))
                 if session.left_transaction_open:
                     ends.append(StatementEnd(error=_OPEN_TRANSACTION))
         except DuckdbFailed as exc:
@@ -94,6 +99,26 @@ class DuckdbTool:
             error = SqlError(kind=ErrorKind.STORAGE_QUOTA, code="RESULT_TOO_LARGE", message=message)
             return StatementEnd(error=error)
         return StatementEnd(columns=columns, rows=rows, row_count=len(rows))
+
+    async def _stream(self, session: DuckdbSession, statement: str, sink: UntimedSink) -> StatementEnd:
+        """The rows go out in chunks; only their number and columns are left."""
+        try:
+            reply = await session.run(statement, count=sink.chunk_rows, exact=True)
+            columns = reply.columns
+            if columns is None:
+                return StatementEnd(row_count=reply.row_count, message=f"{reply.message} {reply.row_count}")
+            while reply.rows:
+                has_more = reply.has_more
+                rows: list[Row] = [dict(zip(columns, values, strict=True)) for values in reply.rows]
+                reply = Reply(columns=columns)  # the session's copy: two chunks are in memory, and not three
+                await sink.put(rows)
+                del rows
+                if not has_more:
+                    break
+                reply = await session.more(reply, count=sink.chunk_rows)
+        except DuckdbFailed as exc:
+            return StatementEnd(error=duckdb_error(exc))
+        return StatementEnd(columns=columns, row_count=sink.row_count, is_streamed=True)
 
 
 def database_of(config: ToolConfig, auth: Auth) -> str | None:

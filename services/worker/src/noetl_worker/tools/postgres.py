@@ -13,11 +13,13 @@ from noetl_worker.tools.postgres_access import lent_connection, target_of, timed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
 from noetl_worker.tools.postgres_pools import PostgresPools
 from noetl_worker.tools.postgres_rows import Connection, is_lost, run_statement
+from noetl_worker.tools.postgres_stream import stream_statement
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptSources
 from noetl_worker.tools.sql_results import SqlError, StatementEnd, combined
 from noetl_worker.tools.sql_source import sql_statements
+from noetl_worker.tools.streamed_rows import UntimedSink
 from noetl_worker.tools.tool_config import ToolConfig
 
 DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -70,6 +72,7 @@ class PostgresTool:
                     target=target,
                     timeout_seconds=timeout_seconds,
                     max_size=max_size if isinstance(max_size, int) and max_size > 0 else None,
+                    sink=UntimedSink(config.call.chunks, limit) if config.call.chunks else None,
                 )
         except TimeoutError:
             if not limit.expired():
@@ -86,12 +89,17 @@ class PostgresTool:
         target: PostgresTarget,
         timeout_seconds: float,
         max_size: int | None,
+        sink: UntimedSink | None,
     ) -> None:
         async with lent_connection(
             self._pools, owner=owner, target=target, timeout_seconds=timeout_seconds, max_size=max_size
         ) as connection:
-            for statement in statements:
-                end = await run_statement(connection, statement, max_bytes=self._pools.limits.max_result_bytes)
+            for place, statement in enumerate(statements, start=1):
+                max_bytes = self._pools.limits.max_result_bytes
+                if sink is not None and place == len(statements):
+                    end = await stream_statement(connection, statement, sink, max_bytes=max_bytes)
+                else:
+                    end = await run_statement(connection, statement, max_bytes=max_bytes)
                 ends.append(end)
                 if is_lost(connection) or (end.error is not None and end.error.ends_call):
                     break

@@ -60,6 +60,11 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(error=sql_error(exc))
 
 
+def with_cursor(statement: str) -> bool:
+    """Whether the rows of a statement can be read bit by bit."""
+    return first_keyword(statement) in _WITH_CURSOR
+
+
 def is_lost(connection: Connection) -> bool:
     """Whether nothing more can be run, because the server or the pool has ended the connection."""
     try:
@@ -81,7 +86,7 @@ async def read_batches(
 
 
 async def _batches(connection: Connection, prepared: Any, statement: str) -> AsyncGenerator[list[asyncpg.Record], None]:
-    if first_keyword(statement) not in _WITH_CURSOR:
+    if not with_cursor(statement):
         yield await prepared.fetch()
         return
     async with AsyncExitStack() as stack:

@@ -36,6 +36,8 @@ class StatementEnd:
     row_count: int = 0
     message: str = ""
     error: SqlError | None = None
+    is_streamed: bool = False
+    """Its rows have gone out in chunks, and are not here."""
 
     def to_json(self, secrets: KnownSecrets) -> JsonObject:
         """The form in which templates find it as `command_0` and so on."""
@@ -43,8 +45,10 @@ class StatementEnd:
             return {"status": "error", "message": secrets.hide(self.error.message), "code": self.error.code}
         if self.columns is None:
             return {"status": "success", "row_count": self.row_count, "message": self.message}
-        rows: list[JsonValue] = list(self.rows)
         columns: list[JsonValue] = list(self.columns)
+        if self.is_streamed:
+            return {"status": "success", "row_count": self.row_count, "columns": columns}
+        rows: list[JsonValue] = list(self.rows)
         return {"status": "success", "rows": rows, "row_count": len(rows), "columns": columns}
 
 

@@ -13,6 +13,8 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
     "workflow.initialized": ("entry_step",),
     "step.enter": ("activation", "cause_step"),
     "step.exit": ("status", "fired"),
+    "call.partial": ("task", "chunk_index", "row_count", "has_more"),
+    "step.chunk": ("chunk_index", "fired"),
     "command.issued": ("attempt", "pool"),
     "command.claimed": ("worker_id", "lease_seconds"),
     "command.started": ("worker_id",),

@@ -1,0 +1,127 @@
+"""Rows that are stored in chunks: how a result refers to them, and how they are put together where they are read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.locator import payload_locator
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.references import referenced_paths
+from noetl_core.ports.payloads import PayloadStore
+
+MARK: Final = "_chunks"
+MEDIA_TYPE: Final = "application/json"
+_MAX_DEPTH = 4
+"""A result, its `results`, a label, a field: deeper, chunks are data that happen to look like ours."""
+
+_SCALARS = frozenset(
+    {
+        "chunk_count",
+        "columns",
+        "item_count",
+        "message",
+        "pages",
+        "row_count",
+        "statement_count",
+        "status",
+        "status_code",
+    }
+)
+"""What a streamed result has besides its rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredChunk:
+    """Where the rows of one chunk are, and how many."""
+
+    ref: PayloadRef
+    row_count: int
+
+
+def mark_of(chunks: Sequence[StoredChunk]) -> JsonObject:
+    """What stands in a result instead of the rows; no condition can take it for them, since it is no scalar."""
+    return {MARK: [[one.ref.sha256, one.ref.bytes, one.row_count] for one in chunks]}
+
+
+def is_streamed(value: JsonValue) -> bool:
+    """Whether a result, or one of a pipeline's, has rows in chunks."""
+    return any(True for _ in _marks(value))
+
+
+def is_scalar_of_stream(path: Sequence[str]) -> bool:
+    """Whether a path below a streamed result leads to one of its scalars, and not to its rows."""
+    return not _SCALARS.isdisjoint(path)
+
+
+def reads_rows(texts: Iterator[str] | Sequence[str], names: frozenset[str]) -> bool:
+    """Whether templates read more of a streamed result than its scalars; user code may read anything."""
+    for text in texts:
+        if "context" in text or "main" in text:
+            return True
+        for path in referenced_paths(text):
+            below = [key for key in path if key not in {"steps", "results", "data", "result", "_prev", "output"}]
+            if path[0] in names and (not below or not _SCALARS.intersection(below)):
+                return True
+    return False
+
+
+class LoadRows:
+    """Puts rows where their marks are."""
+
+    def __init__(self, payloads: PayloadStore) -> None:
+        self._payloads = payloads
+
+    async def __call__(self, value: JsonValue, *, tenant_id: str, organization_id: str) -> JsonValue:
+        """The value with all of its rows; raises `NotFound` if some are gone."""
+        wanted = {str(entry[0]): entry for mark in _marks(value) for entry in mark}
+        loaded: dict[str, list[JsonValue]] = {}
+        for sha256, entry in wanted.items():
+            uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
+            ref = PayloadRef(uri=str(uri), sha256=sha256, media_type=MEDIA_TYPE, bytes=int(str(entry[1])))
+            loaded[sha256] = await self.rows(ref)
+        return _replaced(value, loaded, _MAX_DEPTH)
+
+    async def rows(self, ref: PayloadRef) -> list[JsonValue]:
+        """The rows of one chunk."""
+        data = await self._payloads.get(ref)
+        rows = await asyncio.to_thread(decode, data) if len(data) > 64 * 1024 else decode(data)
+        return rows if isinstance(rows, list) else [rows]
+
+
+def _marks(value: JsonValue, depth: int = _MAX_DEPTH) -> Iterator[list[list[JsonValue]]]:
+    if not isinstance(value, dict) or depth == 0:
+        return
+    mark = _mark_in(value)
+    if mark is not None:
+        yield mark
+        return
+    for key, child in value.items():
+        items = child if key == "results" and isinstance(child, list) else [child]  # those of a loop are a list
+        for item in items:
+            yield from _marks(item, depth - 1)
+
+
+def _mark_in(value: Mapping[str, JsonValue]) -> list[list[JsonValue]] | None:
+    mark = value.get(MARK) if len(value) == 1 else None
+    if not isinstance(mark, list):
+        return None
+    entries = [entry for entry in mark if isinstance(entry, list) and len(entry) == 3]
+    return entries if len(entries) == len(mark) else None
+
+
+def _replaced(value: JsonValue, loaded: Mapping[str, list[JsonValue]], depth: int) -> JsonValue:
+    if not isinstance(value, dict) or depth == 0:
+        return value
+    mark = _mark_in(value)
+    if mark is not None:
+        return [row for entry in mark for row in loaded[str(entry[0])]]
+    return {
+        key: [_replaced(item, loaded, depth - 1) for item in child]
+        if key == "results" and isinstance(child, list)
+        else _replaced(child, loaded, depth - 1)
+        for key, child in value.items()
+    }
