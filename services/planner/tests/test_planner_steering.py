@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -344,6 +345,7 @@ async def test_however_often_it_is_paused_and_its_planner_replaced_the_same_happ
         if not runnable:
             is_paused = False
             await resume_if_paused(planning)
+            await asyncio.sleep(0)
             continue
         key = CommandKey(execution_id=planning.execution_id, command_id=chance.choice(runnable).command_id)
         (outcome,) = await planning.actors.claim(WORKER, [key])

@@ -116,3 +116,25 @@ async def test_a_projector_that_is_away_is_somebody_else_s_trouble() -> None:
 
     with pytest.raises(Unavailable):
         await sweep_over(candidates, Planner())()
+
+
+async def test_what_nobody_can_answer_for_is_asked_for_less_and_less_often_until_somebody_can() -> None:
+    now = 0.0
+    planner = Planner()
+    planner.refusals = {1: Unavailable("away")}
+    sweep = PassDeadlines(
+        Candidates(1, 2), planner, planner, concurrency=2, metrics=ReaperMetrics(MetricSet()), clock=lambda: now
+    )
+    asked: list[float] = []
+    for tick in range(200):
+        now = tick * 0.5
+        before = len([one for one, _ in planner.told if one == 1])
+        swept = await sweep()
+        if len([one for one, _ in planner.told if one == 1]) > before:
+            asked.append(now)
+        assert (swept.passed, swept.failed) == (1, 1)
+
+    assert asked == [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5]
+    planner.refusals.clear()
+    now = 200.0
+    assert (await sweep()).passed == 2

@@ -217,7 +217,7 @@ class NotTerminal(Rejected):
 
 
 class NothingToRedrive(Rejected):
-    """The execution has no failed step to begin with; name one."""
+    """The execution has no failed step to begin with, nor a single one that ran when it ended; name one."""
 
     code = "execution.step_required"
 

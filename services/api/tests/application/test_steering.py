@@ -215,6 +215,17 @@ async def test_a_completed_execution_is_taken_up_at_the_step_that_is_named(world
     assert set((await planning.claim("c")).results) == {"a", "b", "c"}
 
 
+async def test_what_was_ended_is_taken_up_at_the_only_step_that_ran(world: World) -> None:
+    planning = await world.planning.start(LINE, who="w")
+    await planning.run("a", ok(n=1))
+    await world.finalize(ADA, None, planning.execution_id)
+
+    redriven = await world.redrive(ADA, None, RedriveRequest(execution_id=planning.execution_id))
+
+    assert redriven.step == "b"
+    assert (await world.taken_up(redriven)).entered() == ["b"]
+
+
 async def test_a_redrive_that_cannot_be_is_refused(world: World) -> None:
     await world.planning.start(LINE, who="w")
     running = world.planning.execution_id

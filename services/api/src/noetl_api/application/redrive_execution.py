@@ -12,7 +12,7 @@ from noetl_core.envelope import Envelope
 from noetl_core.errors import KeyTaken, NotFound, NothingToRedrive, NotTerminal, Rejected
 from noetl_core.events import to_draft
 from noetl_core.executions.events import PlaybookInitialized
-from noetl_core.executions.state import Execution
+from noetl_core.executions.state import Execution, StepStatus
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.catalog import CatalogStore
 from noetl_core.ports.event_log import EventLog, Scope
@@ -116,7 +116,7 @@ class RedriveExecution:
         return self._told(first, request, created=first.execution_id == execution_id)
 
     async def _step(self, owner: Scope, execution: Execution, request: RedriveRequest) -> str:
-        step = request.step or str((execution.error or {}).get("step") or "")
+        step = request.step or _where_it_ended(execution)
         if not step:
             raise NothingToRedrive(str(request.execution_id))
         playbook = await self._parsed.of(await self._catalog.get(owner, catalog_id=execution.catalog_id))
@@ -184,6 +184,13 @@ class RedriveExecution:
                 step=redriven.step,
             )
         return redriven
+
+
+def _where_it_ended(execution: Execution) -> str:
+    """The step that failed, or the only one that ran when time was up or somebody ended the execution."""
+    failed = str((execution.error or {}).get("step") or "")
+    active = [name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE]
+    return failed or (active[0] if len(active) == 1 else "")
 
 
 def _cause_of(execution: Execution, step: str) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -21,8 +23,25 @@ PAGE: Final = 1000
 
 CASCADE_REASON: Final = "an execution above it was cancelled"
 
+FIRST_PAUSE_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 30.0
+"""Looks are frequent: what nobody can answer for is not asked for in each of them."""
+
 REFUSALS: Final = (Conflict, Rejected, AlreadyExists, NotFound)
 """It ended in time, somebody was first, or it is too early: all of it as it should be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Patience:
+    """An execution that could not be told: when it is tried again, and how long it waits then."""
+
+    until: float
+    seconds: float
+
+
+def _longer(waits: _Patience | None, *, now: float) -> _Patience:
+    seconds = min(waits.seconds * 2, MAX_PAUSE_SECONDS) if waits else FIRST_PAUSE_SECONDS
+    return _Patience(until=now + seconds, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,24 +74,30 @@ class PassDeadlines:
         *,
         concurrency: int,
         metrics: ReaperMetrics,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._late = late
         self._deadlines = deadlines
         self._families = families
         self._slots = asyncio.Semaphore(concurrency)
         self._metrics = metrics
+        self._clock = clock
+        self._patience: dict[int, _Patience] = {}
 
     async def __call__(self) -> DeadlineSweep:
         """Look once, and tell every late execution so; raises when nobody can say which are late."""
         outcomes: Counter[str] = Counter()
+        seen: set[int] = set()
         found, token = 0, ""
         while True:  # Page by page, so that one that cannot be told hides none of the others.
             page = await self._late.passed_deadlines(limit=PAGE, page_token=token)
             found += len(page.executions)
+            seen.update(one.execution_id for one in page.executions)
             outcomes.update(await asyncio.gather(*(self._tell(one) for one in page.executions)))
             token = page.next_page_token
             if not token:
                 break
+        self._patience = {one: waits for one, waits in self._patience.items() if one in seen}
         self._metrics.late.set(found)
         return DeadlineSweep(
             found=found,
@@ -92,6 +117,9 @@ class PassDeadlines:
 
     async def _tell(self, late: LateExecution) -> str:
         facts = {"execution_id": str(late.execution_id), "deadline": late.deadline.isoformat()}
+        waits = self._patience.get(late.execution_id)
+        if waits is not None and self._clock() < waits.until:
+            return "failed"
         async with self._slots:
             with span("reaper.deadline", attributes={"noetl.execution_id": str(late.execution_id)}):
                 try:
@@ -103,9 +131,11 @@ class PassDeadlines:
                     logger.debug("reaper.deadline_refused", **facts, code=exc.code, reason=exc.message)
                     return "refused"
                 except NoetlError as exc:
+                    self._patience[late.execution_id] = _longer(waits, now=self._clock())
                     self._metrics.failures.labels(exc.code).inc()
                     logger.warning("reaper.deadline_failed", **facts, code=exc.code, reason=exc.message)
                     return "failed"
+        self._patience.pop(late.execution_id, None)
         if not recorded.passed:  # The projection has not caught up with what ended in time.
             return "void"
         self._metrics.deadlines_passed.inc(recorded.passed)
