@@ -210,6 +210,25 @@ async def test_cancelling_is_harmless_to_repeat_and_refused_after_another_end(ap
     assert is_problem(late, 409, "execution.already_terminal")
 
 
+async def test_a_family_is_cancelled_together_unless_told_otherwise(api: Any) -> None:
+    ada = await api.as_("ada")
+    await registered(ada)
+    parent = await started(ada)
+    child = await started(ada, parent_execution_id=parent)
+    grandchild = await started(ada, parent_execution_id=child)
+
+    alone = await ada.http.post(f"/api/executions/{parent}/cancel", json={"cascade": False})
+    still = await ada.http.get(f"/api/executions/{child}/status")
+    together = await ada.http.post(f"/api/executions/{parent}/cancel", json={"cascade": True})
+
+    assert (alone.json()["cancelled_descendants"], still.json()["status"]) == (0, "RUNNING")
+    assert together.json()["cancelled_descendants"] == 2
+    for one in (child, grandchild):
+        assert (await ada.http.get(f"/api/executions/{one}/status")).json()["status"] == "CANCELLED"
+    late = await ada.http.post("/api/execute", json={"path": "examples/hello", "parent_execution_id": parent})
+    assert is_problem(late, 409, "execution.already_terminal")
+
+
 @pytest.mark.parametrize("stranger", ["rival", "sam"])
 async def test_other_tenants_and_organizations_see_nothing(api: Any, stranger: str) -> None:
     ada, other = await api.as_("ada"), await api.as_(stranger)

@@ -20,6 +20,7 @@ from noetl_contracts.mapping import catalog as catalog_mapping
 from noetl_contracts.mapping import events as event_mapping
 from noetl_contracts.mapping import executions as execution_mapping
 from noetl_contracts.status import to_grpc_status
+from noetl_core.children.events import ChildStarted
 from noetl_core.errors import NoetlError, NotAuthenticated, NotFound, Unavailable
 from noetl_core.executions.events import ExecutionCancelled, PlaybookFailed
 from noetl_core.fold import empty, fold_all
@@ -60,6 +61,7 @@ class FakeApi:
         self.catalog = InMemoryCatalog()
         self.executed: list[execution_pb2.ExecuteRequest] = []
         self.cancelled: list[execution_pb2.CancelRequest] = []
+        self.listed: list[execution_pb2.ListRequest] = []
         self.watched_from: list[int] = []
         self.breaks_after: list[int] = []
         self.hangs_after: int | None = None
@@ -110,11 +112,12 @@ class FakeExecutions(execution_pb2_grpc.ExecutionServiceServicer):
         return execution_pb2.GetResponse(execution=self._api.execution())
 
     def List(self, request: execution_pb2.ListRequest, context: Context) -> execution_pb2.ListResponse:  # noqa: N802
+        self._api.listed.append(request)
         return execution_pb2.ListResponse(executions=[self._api.execution()], next_page_token="more")
 
     def Cancel(self, request: execution_pb2.CancelRequest, context: Context) -> execution_pb2.CancelResponse:  # noqa: N802
         self._api.cancelled.append(request)
-        return execution_pb2.CancelResponse(stream_version=7)
+        return execution_pb2.CancelResponse(stream_version=7, cancelled_descendants=0 if request.no_cascade else 3)
 
 
 class FakeEvents(event_pb2_grpc.EventServiceServicer):
@@ -381,6 +384,30 @@ def test_cancelling_says_so(api: FakeApi, capsys: Output) -> None:
 
     assert json.loads(capsys.readouterr().out)["status"] == "CANCELLED"
     assert api.cancelled[0].reason == "enough"
+
+
+def test_cancelling_ends_the_family_unless_told_otherwise(api: FakeApi, capsys: Output) -> None:
+    assert run(["cancel", str(EXECUTION)]) == 0
+    assert capsys.readouterr().out == f"execution {EXECUTION} is cancelled, and 3 that it had started\n"
+    assert run(["cancel", str(EXECUTION), "--no-cascade"]) == 0
+    assert capsys.readouterr().out == f"execution {EXECUTION} is cancelled\n"
+
+    assert [request.no_cascade for request in api.cancelled] == [False, True]
+
+
+def test_parents_and_children_are_shown(api: FakeApi, capsys: Output) -> None:
+    api.history = History(parent_execution_id=77).add(initialized(), ChildStarted(child_execution_id="9", path="x"))
+
+    assert run(["status", str(EXECUTION)]) == 0
+    out = capsys.readouterr().out
+    assert "parent     77" in out
+    assert "children   1" in out
+    assert f"there are more: noetl list --parent {EXECUTION}" in out
+    assert run(["status", str(EXECUTION), "-o", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["parent_execution_id"], document["child_count"], len(document["children"])) == ("77", 1, 1)
+    assert run(["list", "--parent", str(EXECUTION)]) == 0
+    assert [request.parent_execution_id for request in api.listed] == [str(EXECUTION)] * 3
 
 
 def test_a_registered_playbook_is_listed_and_comes_back_as_it_was_written(
