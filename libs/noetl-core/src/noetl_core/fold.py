@@ -130,7 +130,9 @@ def prune(state: State) -> State:
         node = (command.step, command.evaluation is None)  # a step may be called as an internal command is
         if command.is_open or command_id in held or command_id in handing:
             kept[command_id] = command
-        elif (other := latest.get(node)) is None or other.stream_version < command.stream_version:
+        if command.is_open or command_id in held:
+            continue
+        if (other := latest.get(node)) is None or other.stream_version < command.stream_version:
             latest[node] = command
     kept.update({command.command_id: command for command in latest.values()})
     return state if len(kept) == len(state.commands) else replace(state, commands=kept)

@@ -13,7 +13,7 @@ from noetl_core.executions.state import Execution
 from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted
 from noetl_core.loops.fold import Loops, evolve, take_outcome
 
-MAX_BEGUN_AT_ONCE: Final = 500
+MAX_BEGUN_AT_ONCE: Final = 200
 """Items that one decision gives out, of all loops together; the others follow with later causes."""
 
 

@@ -286,6 +286,7 @@ class Actor:
             won = not turn.drafts or await self._append_or_reload(turn)
         if won:
             _tell(turn)
+            self._asks.extendleft(reversed(turn.left))
         return won
 
     async def _answer_one_by_one(self, planner: TurnPlanner, refusal: NoetlError) -> None:

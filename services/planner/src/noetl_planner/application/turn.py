@@ -64,6 +64,9 @@ Answer = TypeVar("Answer")
 OFFERS = frozenset({"command.issued", "command.parked", "command.resumed"})
 """What may leave a command that any worker can claim; one that is parked may have been answered before."""
 
+MAX_DRAFTS_A_TURN = 3_000
+"""Completions of a wide loop lead to many items each; what is asked after so many facts waits for the next turn."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRules:
@@ -85,6 +88,8 @@ class Turn:
     hints: list[Hint] = field(default_factory=list)
     answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
     refusals: list[tuple[Ask, NoetlError]] = field(default_factory=list)
+    left: Sequence[Ask] = ()
+    """What was not looked at, because the append has become large."""
 
 
 class TurnPlanner:
@@ -105,7 +110,10 @@ class TurnPlanner:
     def for_asks(self, state: State, asks: Sequence[Ask]) -> Turn:
         """Everything that is asked, with the decisions that it causes."""
         turn = Turn(state=state, now=self._rules.now())
-        for ask in asks:
+        for place, ask in enumerate(asks):
+            if len(turn.drafts) >= MAX_DRAFTS_A_TURN:
+                turn.left = asks[place:]
+                break
             try:
                 match ask:
                     case Claim():

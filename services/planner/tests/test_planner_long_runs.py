@@ -1,0 +1,128 @@
+"""Executions that go on for long: what a step costs, and what the planner keeps, do not grow with what is behind.
+
+Work is counted, not timed: events that are appended, folded, read and kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from noetl_core.append import PlacedEvent
+from noetl_core.fold import State
+from noetl_core.ports.commands import GrantedCommand
+from noetl_core.state_json import encode_state
+from noetl_planner.application.actor import Actor
+from noetl_testkit.planning import WORKER, Planning, ok
+
+POLL = """
+workload: {n: 0}
+workflow:
+- step: poll
+  tool: {kind: noop}
+  set: {ctx.n: "{{ n + 1 }}"}
+  next: {arcs: [{step: poll, when: "{{ n < VISITS }}"}]}
+"""
+WIDE = """
+workflow:
+- {step: rows, tool: {kind: noop}, next: {arcs: [{step: l}]}}
+- {step: l, loop: {in: "{{ rows.data }}", spec: {mode: parallel, max_in_flight: 8}}, tool: {kind: noop}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """A line for each of so many turns takes longer than the turns."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    yield
+    structlog.reset_defaults()
+
+
+class Appends:
+    """What every append held, once somebody looks."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.kinds: list[list[str]] = []
+        self.bytes: list[int] = []
+        planning.log.on_commit.append(self._take)
+
+    def _take(self, events: Any) -> None:
+        placed: list[PlacedEvent] = list(events)
+        self.bytes.append(sum(len(one.stored.body) for one in placed))
+        self.kinds.append([one.prepared.draft.event_type for one in placed])
+
+
+def actor_of(planning: Planning) -> Actor:
+    return planning.actors._actors[planning.execution_id]
+
+
+def kept(state: State) -> int:
+    return len(encode_state(state))
+
+
+async def go_on(planning: Planning, command: GrantedCommand, times: int) -> GrantedCommand:
+    """A worker that is handed one command after the other."""
+    for _ in range(times):
+        completion = await planning.actors.complete(WORKER, command.key, ok(), wants_next=True)
+        assert completion.next is not None
+        command = completion.next
+    return command
+
+
+async def test_thousands_of_visits_of_a_step_cost_the_same_each_and_leave_nothing_behind() -> None:
+    planning = await Planning().start(POLL.replace("VISITS", "4000"), n=0)
+    appends = Appends(planning)
+    command = await go_on(planning, await planning.claim("poll"), 100)
+    early, early_bytes = kept(actor_of(planning).state), appends.bytes[-1]
+
+    command = await go_on(planning, command, 3_899)
+    late = kept(actor_of(planning).state)
+    assert command.activation == 4_000
+    assert len(actor_of(planning).state.commands) <= 2
+    assert late < early + 64, "only numbers have grown longer"
+    assert appends.bytes[-1] < early_bytes + 64
+    assert Counter(map(tuple, appends.kinds[10:])).most_common(1)[0][1] == len(appends.kinds) - 10, "all alike"
+    assert len(appends.kinds[-1]) == 8, "result, variables, exit, entry and the next claim are one append"
+
+    completion = await planning.actors.complete(WORKER, command.key, ok(), wants_next=True)
+    assert completion.next is None
+    assert appends.kinds[-1][-1] == "playbook.completed"
+    await planning.actors.stop()
+
+
+async def test_items_of_a_long_loop_cost_six_events_and_one_append_each_and_leave_nothing_behind() -> None:
+    planning = await Planning().start(WIDE)
+    rows: dict[str, Any] = ok()
+    rows["context"]["unselected"] = ["/data"]
+    await planning.run("rows", rows)
+    ref = await planning.payloads.put(tenant_id="t", organization_id="o", data=b"[]", media_type="application/json")
+    collection = {"ref": ref.to_json(), "type": "list", "count": 10_000}
+    answers: dict[str, Any] = ok()
+    answers["context"] = {"evaluation": {"loop/in": collection, "loop/max_in_flight": {"is": 8}}}
+    await planning.run("l:evaluate_loop", answers)
+    appends = Appends(planning)
+
+    command = await go_on(planning, await planning.claim("l"), 50)
+    early = kept(actor_of(planning).state)
+    command = await go_on(planning, command, 1_000)
+
+    assert command.item is not None
+    assert command.item.index == 1_057
+    assert command.item.collection == ref
+    assert set(map(tuple, appends.kinds[1:])) == {
+        ("call.done", "command.completed", "loop.item", "command.issued", "command.claimed", "command.started")
+    }, "an item costs six events, in one append, and its worker is handed the next one"
+    assert max(appends.bytes) < 6 * 1024
+    assert kept(actor_of(planning).state) < early + 256
+    assert len(actor_of(planning).state.commands) <= 12
+
+    await planning.replace_planner()
+    again = await planning.actors.complete(WORKER, command.key, ok(), wants_next=True)
+    assert again.next is not None
+    assert again.next.item is not None
+    assert again.next.item.index == 1_058, "another planner goes on from the log"
+    await planning.actors.stop()
