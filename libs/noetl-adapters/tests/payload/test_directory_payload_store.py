@@ -120,6 +120,41 @@ class TestDirectoryPayloadStore(PayloadStoreCompliance):
 
         assert len(files(root)) == 50
 
+    async def test_a_stream_whose_writer_is_killed_leaves_nothing_but_what_is_swept(self, root: Path) -> None:
+        writer = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-c", STREAMER, str(root)], stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdout is not None
+        with writer.stdout as lines:
+            lines.readline()  # some of it is written
+            writer.kill()
+        writer.wait()  # noqa: ASYNC222, RUF100 - it is dead
+
+        (half,) = files(root)
+        assert half.parent == root / ".tmp"
+        assert [one async for one in DirectoryPayloadStore(root).find(tenant_id="acme", organization_id="ops")] == []
+        later = DirectoryPayloadStore(root, wall_clock=lambda: half.stat().st_mtime + LEFTOVER_SECONDS + 1)
+        assert await later.sweep_leftovers() == 1
+        assert files(root) == []
+
+
+STREAMER = """
+import asyncio, sys
+from pathlib import Path
+from noetl_adapters.payload.directory import DirectoryPayloadStore
+
+async def chunks():
+    while True:
+        yield b"x" * 1_000_000
+        print(1, flush=True)
+        await asyncio.sleep(0.001)
+
+async def main():
+    store = DirectoryPayloadStore(Path(sys.argv[1]))
+    await store.put_stream(tenant_id="acme", organization_id="ops", chunks=chunks(), media_type="a/b")
+
+asyncio.run(main())
+"""
 
 WRITER = """
 import asyncio, itertools, sys

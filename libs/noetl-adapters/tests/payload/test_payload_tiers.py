@@ -1,5 +1,6 @@
 """Tiers: asked in order, bounded, there again after a restart, and never a source of wrong bytes."""
 
+import asyncio
 import os
 from collections import Counter
 from pathlib import Path
@@ -109,6 +110,43 @@ async def test_what_no_tier_has_is_read_from_the_store_once(world: World) -> Non
     assert await world.reads(ref) == {"memory miss": 1, "disk miss": 1, "store hit": 1}
     assert await world.reads(ref) == {"memory hit": 1}
     assert len(world.files()) == 1
+
+
+async def test_many_who_ask_at_once_cost_one_read_of_the_store(world: World) -> None:
+    ref = await put(world.store, b"x" * 2000)
+
+    values = await asyncio.gather(*(world.payloads.get(ref) for _ in range(20)))
+
+    assert set(values) == {b"x" * 2000}
+    assert world.reports.reads["store hit"] == 1
+
+
+class SlowStore(InMemoryPayloadStore):
+    """Tells that it was asked, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.was_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        self.was_asked.set()
+        await self.may_answer.wait()
+        return await super().get(ref)
+
+
+async def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
+    store, reports = SlowStore(), Reports()
+    payloads = TieredPayloadStore(store, [], reports)
+    ref = await put(store)
+    first, second = (asyncio.create_task(payloads.get(ref)) for _ in range(2))
+    await store.was_asked.wait()
+    first.cancel()
+    store.may_answer.set()
+
+    assert await second == HELLO
+    assert reports.reads == {"store hit": 1}
+    with pytest.raises(asyncio.CancelledError):
+        await first
 
 
 async def test_what_nobody_has_is_not_found(world: World) -> None:

@@ -55,6 +55,7 @@ class TieredPayloadStore:
         self._store = store
         self._tiers = tuple(tiers)
         self._reports = reports
+        self._loading: dict[str, asyncio.Task[bytes]] = {}
 
     async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
         """Into the store, then into every tier: who produced it is likely to read it."""
@@ -79,14 +80,7 @@ class TieredPayloadStore:
             if data is not None:
                 await self._keep(ref, data, self._tiers[:position])
                 return data
-        try:
-            data = await self._store.get(ref)
-        except (NotFound, Corrupt) as exc:
-            self._reports.read(STORE, CORRUPT if isinstance(exc, Corrupt) else MISS)
-            raise
-        self._reports.read(STORE, HIT)
-        await self._keep(ref, data, self._tiers)
-        return data
+        return await self._from_store(ref)
 
     async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """From a tier that need not be compared again, else from the store; no tier learns from it."""
@@ -116,6 +110,29 @@ class TieredPayloadStore:
     def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
         """The store knows."""
         return self._store.find(tenant_id=tenant_id, organization_id=organization_id)
+
+    async def _from_store(self, ref: PayloadRef) -> bytes:
+        """All who ask at once wait for one read: the items of a loop want the same payload at the same time."""
+        loading = self._loading.get(ref.uri)
+        if loading is None:
+            loading = self._loading[ref.uri] = asyncio.create_task(self._read_store(ref))
+            loading.add_done_callback(lambda done: self._loaded(ref.uri, done))
+        return await asyncio.shield(loading)
+
+    def _loaded(self, uri: str, done: asyncio.Task[bytes]) -> None:
+        self._loading.pop(uri, None)
+        if not done.cancelled():
+            done.exception()  # whoever still waits gets it; nobody may be left who does
+
+    async def _read_store(self, ref: PayloadRef) -> bytes:
+        try:
+            data = await self._store.get(ref)
+        except (NotFound, Corrupt) as exc:
+            self._reports.read(STORE, CORRUPT if isinstance(exc, Corrupt) else MISS)
+            raise
+        self._reports.read(STORE, HIT)
+        await self._keep(ref, data, self._tiers)
+        return data
 
     async def _load(self, tier: PayloadTier, ref: PayloadRef) -> bytes | None:
         data = await tier.load(ref)
