@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from noetl_core.errors import (
+    ColumnRefused,
     ErrorReport,
     KeyTaken,
     NoetlError,
@@ -21,6 +22,7 @@ def _text_or_none(fact: str) -> str | None:
 # Facts travel as text; these classes also offer some of them as typed attributes.
 ATTRIBUTES: Final[Mapping[type[NoetlError], Mapping[str, Callable[[str], object]]]] = {
     NotCanonical: {"path": str},
+    ColumnRefused: {"column": str},
     KeyTaken: {"key": str, "event_id": str, "stream_version": int},
     VersionConflict: {"expected": int, "current": int},
     NotOwner: {"shard": int, "address": _text_or_none},
