@@ -87,7 +87,7 @@ class Kept:
 PLAINLY_KEPT = Kept()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def kept_output(playbook: Playbook, step: str) -> Kept:
     """What is said about the result of a step, on the step itself and on its tools; the step's own words win."""
     described = playbook.steps[step]
