@@ -141,6 +141,7 @@ async def test_more_than_an_event_may_carry_is_refused(store: CountingStore) -> 
     )
 
     assert result["status"] == "error"
+    assert result["context"]["error"]["code"] == "template.error"
     assert str(MAX_EVENT_BYTES) in result["context"]["error"]["message"]
 
 

@@ -17,6 +17,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.control import references_after, references_before
+from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.large_results import LargeResult, LargeView
 from noetl_core.playbook.model import Playbook
 from noetl_core.playbook.model import Step as PlaybookStep
@@ -74,7 +75,7 @@ class EvaluateControl:
                 return await asyncio.to_thread(evaluate, evaluation, execution, plan)
             except NeedsEvaluation as exc:
                 if not data.wanted:
-                    raise InvalidInput(f"the expression at {exc} reads what cannot be loaded") from exc
+                    raise TemplateFailed("it reads what cannot be loaded", expression=str(exc)) from exc
                 for place, wanted in tuple(data.wanted.items()):
                     data.loaded[place] = await self._load_wanted(command, wanted)
                 data.wanted.clear()
@@ -106,7 +107,8 @@ class EvaluateControl:
         answers = recording.told(stored)
         size = len(encode(answers))
         if size > MAX_EVENT_BYTES:
-            raise InvalidInput(f"the values of the step's expressions take {size} bytes, {MAX_EVENT_BYTES} are allowed")
+            reason = f"the values of its expressions take {size} bytes, {MAX_EVENT_BYTES} are allowed"
+            raise TemplateFailed(reason, expression=step.name)
         return answers
 
 
