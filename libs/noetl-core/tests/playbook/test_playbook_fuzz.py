@@ -147,7 +147,7 @@ def test_any_template_has_a_value_or_fails_by_name(text: str) -> None:
         assert check_condition(text) is None
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     "document",
     [
