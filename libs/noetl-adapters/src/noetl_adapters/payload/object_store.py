@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,13 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 from noetl_adapters.payload.names import organization_path, payload_path
 
 T = TypeVar("T")
+
+MAX_CALLS = 16
+"""Calls of a store at the same time. They have threads of their own: a store that hangs holds up nobody else."""
+PATIENCE_SECONDS = 60.0
+"""For a call that moves little; the libraries try again by themselves, some of them for very long."""
+SLOWEST_BYTES_PER_SECOND = 256 * 1024
+"""What goes up gets more time, by this rate."""
 
 
 class Bucket(Protocol):
@@ -59,16 +67,20 @@ class Bucket(Protocol):
 class ObjectPayloadStore:
     """Any number of processes may share the bucket; whoever writes an object writes the same bytes."""
 
-    def __init__(self, bucket: Bucket, *, spool_directory: Path | None = None) -> None:
+    def __init__(
+        self, bucket: Bucket, *, spool_directory: Path | None = None, patience_seconds: float = PATIENCE_SECONDS
+    ) -> None:
         self._bucket = bucket
         self._spool_directory = spool_directory
+        self._patience_seconds = patience_seconds
+        self._threads = ThreadPoolExecutor(max_workers=MAX_CALLS, thread_name_prefix="payload-store")
 
     async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
         """Keep the bytes, unless an object of this name and size is there already."""
         ref = refer_to(data, tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
         key = payload_path(ref)
         if not await self._has(key, len(data)):
-            await self._call(self._bucket.write, key, data)
+            await self._call(self._bucket.write, key, data, size=len(data))
         return ref
 
     async def put_stream(
@@ -89,7 +101,7 @@ class ObjectPayloadStore:
             ref = digest.reference(tenant_id=tenant_id, organization_id=organization_id, media_type=media_type)
             key = payload_path(ref)
             if not await self._has(key, ref.bytes):
-                await self._call(self._bucket.upload, key, Path(spool.name))
+                await self._call(self._bucket.upload, key, Path(spool.name), size=ref.bytes)
         return ref
 
     async def get(self, ref: PayloadRef) -> bytes:
@@ -125,7 +137,8 @@ class ObjectPayloadStore:
                 yield StoredPayload(sha256=name, bytes=size, stored_at=_utc(stored_at))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Let go of connections; calls that hang are left to themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         await asyncio.to_thread(self._bucket.close)
 
     async def _has(self, key: str, size: int) -> bool:
@@ -143,12 +156,17 @@ class ObjectPayloadStore:
         except FileNotFoundError as exc:
             raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE) from exc
 
-    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _call(self, call: Callable[..., T], *arguments: Any, size: int = 0) -> T:
         """Drivers raise whatever their libraries raise: it ends here, and only the kind of it is told."""
+        seconds = self._patience_seconds + size / SLOWEST_BYTES_PER_SECOND
+        running = asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
         try:
-            return await asyncio.to_thread(call, *arguments)
+            async with asyncio.timeout(seconds):
+                return await running
         except (FileNotFoundError, NoetlError):
             raise
+        except TimeoutError as exc:
+            raise Unavailable(f"the payload store {self._bucket.name} has not answered for {seconds:.0f} s") from exc
         except Exception as exc:
             reason = type(exc).__qualname__
             raise Unavailable(f"the payload store {self._bucket.name} does not do its work: {reason}") from exc
