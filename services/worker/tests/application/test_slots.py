@@ -23,6 +23,7 @@ from noetl_core.ports.commands import (
 )
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
+from noetl_worker.application.resting import Resting
 from noetl_worker.application.run_command import CommandEnd, CommandPark
 from noetl_worker.application.slots import Slots
 from noetl_worker.entrypoints.work_loop import on_stopped
@@ -121,10 +122,18 @@ def slots_of(
     size: int = 2,
     clock: Callable[[], float] = lambda: 0.0,
     sleep: Callable[[float], Awaitable[None]] | None = None,
+    resting: Resting | None = None,
 ) -> tuple[Slots, MetricSet]:
     metrics = MetricSet()
     slots = Slots(
-        planner, run, worker=ADA, size=size, metrics=WorkerMetrics(metrics), clock=clock, sleep=sleep or asyncio.sleep
+        planner,
+        run,
+        worker=ADA,
+        size=size,
+        metrics=WorkerMetrics(metrics),
+        clock=clock,
+        sleep=sleep or asyncio.sleep,
+        resting=resting,
     )
     return slots, metrics
 
@@ -461,3 +470,31 @@ async def test_a_hint_for_a_command_that_is_just_being_parked_is_kept_for_later(
 
 async def _at_once(seconds: float) -> None:
     await asyncio.sleep(0)
+
+
+async def test_a_command_that_waits_for_others_lends_its_slot_to_its_own_execution_only() -> None:
+    streaming, taker, stranger = command("stream"), command("taker"), command("stranger", execution_id=2)
+    planner, resting = Planner(streaming, taker, stranger), Resting()
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def run(one: GrantedCommand) -> CommandEnd:
+        if one.step == "stream":
+            with resting.resting(one.key):
+                waits.set()
+                await goes_on.wait()
+        return OK
+
+    slots, _ = slots_of(planner, run, size=1, resting=resting)
+    await slots.claim([streaming.key])
+    await asyncio.wait_for(waits.wait(), 30)
+
+    assert (slots.free, slots.is_lending) == (1, True)
+    assert await slots.claim([stranger.key]) == {stranger.key}
+    assert await slots.claim([stranger.key, taker.key]) == {stranger.key}
+    await until(lambda: ("taker", "ok") in planner.completed)
+    goes_on.set()
+    await until(lambda: ("stream", "ok") in planner.completed)
+    await until(lambda: slots.busy == 0)
+    assert (slots.free, slots.is_lending) == (1, False)
+    assert await slots.claim([stranger.key]) == frozenset()
+    await until(lambda: ("stranger", "ok") in planner.completed)

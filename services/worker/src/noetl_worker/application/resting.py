@@ -1,4 +1,4 @@
-"""Commands that only wait for others to go on: their slots are lent, or a full worker would wait for itself."""
+"""Commands that only wait for others to go on: their slots are lent to these, or a worker would wait for itself."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ class Resting:
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def waits_for(self, key: CommandKey) -> bool:
+        """Whether a command may be what one of them waits for: it is of the same execution."""
+        return any(key.execution_id == one.execution_id for one in self._keys)
 
     @contextmanager
     def resting(self, key: CommandKey) -> Iterator[None]:

@@ -72,7 +72,7 @@ class Slots:
         self._sleep = sleep
         self._running: dict[CommandKey, _Running] = {}
         self._changed = asyncio.Event()
-        self._resting = resting or Resting()
+        self._resting = Resting() if resting is None else resting  # an empty one is false
         self._resting.on_change = self._on_resting
         self._is_draining = False
 
@@ -85,8 +85,12 @@ class Slots:
         """How many more commands could start now."""
         if self._is_draining:
             return 0
-        # Those that only wait for others lend their slots, once: they will want to go on some day.
-        return self._size + min(len(self._resting), self._size) - len(self._running)
+        return self._size + len(self._resting) - len(self._running)
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether what is free belongs to commands that wait, and is for their own executions only."""
+        return len(self._running) >= self._size
 
     @property
     def busy(self) -> int:
@@ -103,8 +107,10 @@ class Slots:
     async def claim(self, keys: Sequence[CommandKey]) -> frozenset[CommandKey]:
         """Claim commands and start what was granted; returns those that nobody could judge."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._running]
+        wanted, left = self._with_room(wanted)
         # One that is being parked here may have been answered already: it is to be claimed as soon as it is.
         unanswered = {key for key in keys if key in self._running and self._running[key].is_delivering}
+        unanswered.update(left)
         asked_at = self._clock()
         for outcome in await self._commands.claim(self._worker, wanted) if wanted else ():
             if outcome.command is not None:
@@ -115,6 +121,19 @@ class Slots:
             if outcome.refusal == UNANSWERED:
                 unanswered.add(outcome.key)
         return frozenset(unanswered)
+
+    def _with_room(self, keys: Sequence[CommandKey]) -> tuple[list[CommandKey], list[CommandKey]]:
+        """What may be claimed now, and what has to wait.
+
+        A slot that is lent goes to what may be waited for. If anything could have it, another command that comes to
+        wait might, and in the end everybody would.
+        """
+        own, free = self._size - len(self._running), self.free
+        taken: list[CommandKey] = []
+        for key in keys:
+            if len(taken) < free and (len(taken) < own or self._resting.waits_for(key)):
+                taken.append(key)
+        return taken, [key for key in keys if key not in taken]
 
     def _start(self, command: GrantedCommand, asked_at: float) -> None:
         running = _Running(command=command, confirmed_at=asked_at)

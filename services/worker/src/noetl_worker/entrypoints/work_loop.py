@@ -18,6 +18,7 @@ logger = get_logger()
 
 _WAIT_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
+_LENDING_BATCH = 64
 
 
 async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], None]) -> None:
@@ -29,7 +30,9 @@ async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], 
                 free = await slots.wait_for_free()
         except TimeoutError:
             continue
-        deliveries = await consumer.fetch(batch=free, wait_seconds=_WAIT_SECONDS)
+        # A slot that is lent is for few of the hints: they are looked for among the others, which are put back.
+        batch = max(free, _LENDING_BATCH) if slots.is_lending else free
+        deliveries = await consumer.fetch(batch=batch, wait_seconds=_WAIT_SECONDS)
         if deliveries:
             await _claim(consumer, slots, deliveries)
 
