@@ -119,5 +119,5 @@ def _status(step: Step, command: Command | None) -> RowStatus:
         case StepStatus.SKIPPED:
             return RowStatus.SKIPPED
         case StepStatus.ACTIVE:
-            waits = command is None or command.status is CommandStatus.ISSUED
+            waits = command is None or command.is_claimable or command.status is CommandStatus.PARKED
             return RowStatus.WAITING if waits else RowStatus.RUNNING
