@@ -27,6 +27,7 @@ from noetl_core.fold import State, empty, fold_all
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import EventPage, Scope
+from noetl_core.ports.steering import SteerAction
 from noetl_core.recorded import record
 from noetl_core.sharding import shard_of
 from noetl_planner.application.actor import Actor
@@ -252,13 +253,19 @@ class World:
         with suppress(NoetlError):
             await self.log.append(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
 
+    async def steer(self) -> None:
+        """Somebody pauses or resumes, at any of the planners."""
+        action = self.chance.choice((SteerAction.PAUSE, SteerAction.RESUME, SteerAction.RESUME))
+        with suppress(NoetlError):
+            await self.chance.choice(self.planners).steer(self.execution_id, action, by="test", reason="")
+
     def sweep(self) -> None:
         head = self.log.streams[self.execution_id].head
         for planner in self.planners:
             planner.expect(self.execution_id, head.version, terminal=head.terminal)
 
 
-async def live(world: World) -> None:
+async def live(world: World, *, steered: bool = False) -> None:
     await world.begin()
     workers = [Worker(worker_id=f"w{number}") for number in range(3)]
     for turn in range(2000):
@@ -271,6 +278,8 @@ async def live(world: World) -> None:
             await world.reap()
         if world.chance.random() < 0.05:
             await world.kill_a_planner()
+        if steered and world.chance.random() < 0.4:
+            await world.steer()
         await asyncio.sleep(0)
     raise AssertionError("the execution did not end")
 
@@ -284,6 +293,28 @@ async def test_the_history_is_whole_and_every_activation_happens_once_whatever_g
         for planner in world.planners:
             await planner.stop()
 
+    assert_whole(world)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_pauses_in_the_middle_of_it_hold_back_everything_and_lose_nothing(seed: int) -> None:
+    world = World(seed)
+    try:
+        await live(world, steered=True)
+    finally:
+        for planner in world.planners:
+            await planner.stop()
+
+    assert_whole(world)
+    is_paused = False
+    for event in world.events():
+        kind = event.envelope().event_type
+        is_paused = kind == "execution.paused" or (is_paused and kind != "execution.resumed")
+        assert not is_paused or kind not in ("step.enter", "step.exit", "command.issued", "command.claimed")
+
+
+def assert_whole(world: World) -> None:
+    """Every activation happened once, every attempt ended once, and the chain of the log holds."""
     events = world.events()
     assert [event.stream_version for event in events] == list(range(1, len(events) + 1))
     for event in events:
