@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import signal
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from noetl_core.errors import NoetlError
+from noetl_servicekit.event_loop import run_on_fast_loop
 
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     begun = time.monotonic()
     try:
         with running_stack(_say) as stack:
-            facts, figures = asyncio.run(_measure(stack, options))
+            facts, figures = run_on_fast_loop(_measure(stack, options))
     except NoetlError as exc:
         _say(f"broken: {exc}")
         return EXIT_BROKEN

@@ -43,7 +43,7 @@ class Load:
 
 LOADS = (
     Load(
-        name="one hot execution, 100 a request",
+        name="one hot execution, 100 a request, answered with places",
         executions=1,
         drafts_per_request=100,
         in_flight=8,
@@ -51,7 +51,7 @@ LOADS = (
         first_guess=4000,
     ),
     Load(
-        name="200 executions, 100 a request",
+        name="200 executions, 100 a request, answered with places",
         executions=200,
         drafts_per_request=100,
         in_flight=8,

@@ -157,18 +157,14 @@ class PostgresEventLog:
         to_version: int = 0,
         limit: int = 500,
     ) -> EventPage:
-        """Events of a version range, and where the head stood before they were read."""
+        """Events of a version range, and where the head stood when they were read."""
         async with translated(), self._pool.acquire() as connection:
-            head = await connection.fetchrow(self._sql["read_head"], execution_id)
-            if head is None or (scope is not None and (head[0], head[1]) != (scope.tenant_id, scope.organization_id)):
-                raise NotFound("execution", execution_id, code="execution.not_found")
-            last = min(to_version, head[2]) if to_version else head[2]
-            rows = (
-                await connection.fetch(self._sql["read_events"], execution_id, from_version, last, limit)
-                if from_version <= last and limit > 0
-                else []
-            )
-        return EventPage(events=_cut_by_bytes(rows), head_version=head[2], terminal=head[3])
+            rows = await connection.fetch(self._sql["read"], execution_id, from_version, to_version, max(limit, 0))
+        head = rows[0] if rows else None
+        if head is None or (scope is not None and (head[0], head[1]) != (scope.tenant_id, scope.organization_id)):
+            raise NotFound("execution", execution_id, code="execution.not_found")
+        found = rows if head["stream_version"] is not None else []
+        return EventPage(events=_cut_by_bytes(found), head_version=head[2], terminal=head[3])
 
     async def moved_heads(
         self,
@@ -201,7 +197,7 @@ def _cut_by_bytes(rows: Sequence[asyncpg.Record]) -> tuple[StoredEvent, ...]:
     events: list[StoredEvent] = []
     left = MAX_PAGE_BYTES
     for row in rows:
-        event = _stored(row, 0)
+        event = _stored(row, 4)
         left -= len(event.body)
         if events and left < 0:
             break

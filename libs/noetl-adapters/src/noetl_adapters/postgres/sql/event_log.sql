@@ -193,15 +193,18 @@ WITH head AS MATERIALIZED (
 )
 SELECT pg_notify('noetl_commit', notice) FROM unnest($50::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
 
--- name: read_head
-SELECT tenant_id, organization_id, version, terminal FROM noetl.stream WHERE execution_id = $1
-
--- name: read_events
-SELECT stream_version, aggregate_version, ingest_time, prev_checksum, checksum, body
-FROM noetl.event
-WHERE execution_id = $1 AND stream_version >= $2 AND stream_version <= $3
-ORDER BY stream_version
-LIMIT $4
+-- name: read — the head, and with it the events of a range, as one snapshot; a row without an event if there are none
+SELECT stream.tenant_id, stream.organization_id, stream.version, stream.terminal, event.*
+FROM noetl.stream AS stream
+LEFT JOIN LATERAL (
+    SELECT stream_version, aggregate_version, ingest_time, prev_checksum, checksum, body
+    FROM noetl.event
+    WHERE event.execution_id = $1 AND event.stream_version >= $2
+      AND event.stream_version <= CASE $3::bigint WHEN 0 THEN stream.version ELSE $3 END
+    ORDER BY event.stream_version
+    LIMIT $4
+) AS event ON true
+WHERE stream.execution_id = $1
 
 -- name: moved_heads
 SELECT execution_id, tenant_id, organization_id, shard, version, terminal, updated_at, clock_timestamp() AS now
