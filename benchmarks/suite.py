@@ -18,6 +18,7 @@ from noetl_servicekit.event_loop import run_on_fast_loop
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
 from benchmarks.machine import machine_facts
+from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
 from benchmarks.processor_time import Others
 from benchmarks.stack import Stack, running_stack
@@ -49,6 +50,7 @@ CHAPTERS = (
     Chapter(name="delivery", help="commit to consumer", measure=measure_delivery, share=1.5),
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
+    Chapter(name="payloads", help="64 MiB from memory, disk and S3", measure=measure_payloads, share=0.5),
 )
 
 
