@@ -1,6 +1,8 @@
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from noetl_cli.follow.display import LiveDisplay, PlainDisplay, choose_display
@@ -8,11 +10,14 @@ from noetl_cli.follow.progress import Progress, Row, RowStatus
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.executions.events import PlaybookFailed, StepEntered, StepExited, StepSkipped, WorkflowInitialized
+from noetl_core.loops.events import LoopDone, LoopItemStarted, LoopStarted
 from noetl_testkit.histories import (
     EXECUTION,
     History,
     abandoned,
     claimed,
+    completed,
+    done,
     failed,
     failed_call,
     initialized,
@@ -180,6 +185,29 @@ def test_what_a_step_is_called_cannot_reach_the_terminal_as_a_command(capsys: py
         display.take(event, now=event.ingest_time)
 
     assert capsys.readouterr().out == "  \\x1b]0;owned\\x07  waiting\n"
+
+
+def test_a_loop_is_one_row_that_counts_its_items(capsys: pytest.CaptureFixture[str]) -> None:
+    history = History()
+    epoch: dict[str, Any] = {"loop_id": "loop", "step": "load", "activation": 1, "collection_size": 2}
+    items = [replace(issued(history, "load", attempt=n + 1), loop_id="loop", loop_iteration_index=n) for n in (0, 1)]
+    history.add(initialized())
+    history.add(WorkflowInitialized(entry_step="load"), StepEntered(step="load", activation=1, consumes=("",)))
+    history.add(LoopStarted(**epoch, mode="sequential", max_in_flight=1, items=(1, 2)))
+    for n, item in enumerate(items):
+        history.add(LoopItemStarted(loop_id="loop", step="load", iter_index=n, loop_iteration_index=n), item)
+        history.add(claimed(item), started(item))
+        history.add(replace(done(item), loop_id="loop", loop_iteration_index=n), completed(item))
+    history.add(LoopDone(**epoch, status="ok", success=2), StepExited(step="load", activation=1, status="ok"))
+    progress = Progress(EXECUTION)
+    display = PlainDisplay(progress)
+
+    for event in history.stored:
+        display.take(event, now=event.ingest_time + TRAVEL)
+
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [(line[0], line[1]) for line in lines] == [("load", "waiting"), ("load", "running"), ("load", "done")]
+    assert progress.rows()[0].items == "2 of 2 items"
 
 
 def test_a_row_that_never_ran_took_no_time() -> None:

@@ -71,9 +71,13 @@ async def show_outcome(state: State, server: Server) -> None:
 
 
 def _last_step(state: State) -> str | None:
-    steps = state.execution.steps
-    ended = [(command.stream_version, command.step) for command in state.commands.values()]
-    return max((pair for pair in ended if steps[pair[1]].result is not None), default=(0, None))[1]
+    have_results = {name for name, step in state.execution.steps.items() if step.result is not None}
+    ended = [
+        (command.stream_version, command.step)
+        for command in state.commands.values()
+        if command.evaluation is None and command.step in have_results
+    ]
+    return max(ended, default=(0, None))[1]
 
 
 def _traceback(value: Any) -> str:

@@ -153,6 +153,8 @@ def _row_text(row: Row, now: datetime, *, width: int, mark: str) -> str:
     seconds = row.seconds(now)
     if seconds is not None and row.status is not RowStatus.WAITING:
         notes.append(span_text(seconds))
+    if row.items:
+        notes.append(row.items)
     if row.activation > 1:
         notes.append(f"activation {row.activation}")
     if row.attempt > 1:

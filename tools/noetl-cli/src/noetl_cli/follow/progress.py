@@ -35,6 +35,8 @@ class Row:
     entered_at: datetime | None = None
     ended_at: datetime | None = None
     error: Mapping[str, object] | None = None
+    items: str = ""
+    """How far its loop has come, if it has one."""
 
     def seconds(self, now: datetime) -> float | None:
         """How long it took, or has taken so far; None for a step that never ran."""
@@ -85,6 +87,17 @@ class Progress:
         return ((execution.ended_at or self.server_time(now)) - execution.started_at).total_seconds()
 
     def _row(self, name: str, step: Step, command: Command | None) -> Row:
+        loop = self.state.execution.loops.get(name)
+        if loop is not None and loop.activation == step.activation:
+            return Row(
+                step=name,
+                status=RowStatus.RUNNING if step.status is StepStatus.ACTIVE else _status(step, None),
+                activation=step.activation,
+                entered_at=self._entered.get(name),
+                ended_at=self._exited.get(name),
+                error=self._errors.get(name),
+                items=f"{loop.ended} of {loop.total} items" + (f", {loop.failed} failed" if loop.failed else ""),
+            )
         return Row(
             step=name,
             status=_status(step, command),

@@ -38,7 +38,13 @@ def step_lines(state: Mapping[str, Any]) -> tuple[StepLine, ...]:
         known = latest.get(name)
         if known is None or _place(command) > _place(known):
             latest[name] = command
-    lines = [_line(name, step, latest.get(name)) for name, step in state.get("steps", {}).items()]
+    loops: Mapping[str, Mapping[str, Any]] = state.get("loops", {})
+    for name, loop in loops.items():
+        entered[name] = min(entered.get(name, _UNENTERED), loop.get("started_version") or _UNENTERED)
+    looping = {name for name, loop in loops.items() if not loop.get("status")}
+    lines = [
+        _line(name, step, latest.get(name), is_looping=name in looping) for name, step in state.get("steps", {}).items()
+    ]
     return tuple(sorted(lines, key=lambda line: entered.get(line.step, _UNENTERED)))
 
 
@@ -46,10 +52,11 @@ def _place(command: Mapping[str, Any]) -> tuple[int, int]:
     return command.get("activation", 0), command.get("attempt", 0)
 
 
-def _line(name: str, step: Mapping[str, Any], command: Mapping[str, Any] | None) -> StepLine:
+def _line(name: str, step: Mapping[str, Any], command: Mapping[str, Any] | None, *, is_looping: bool) -> StepLine:
     status = str(step.get("status", ""))
     if status == "active":
-        status = _WAITING if command is not None and command.get("status") == "issued" else _RUNNING
+        waits = command is not None and command.get("status") == "issued" and not is_looping
+        status = _WAITING if waits else _RUNNING
     return StepLine(
         step=name,
         status=status,
