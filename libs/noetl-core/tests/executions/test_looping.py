@@ -14,6 +14,8 @@ from noetl_core.catalog import to_draft
 from noetl_core.causes import is_cause
 from noetl_core.commands.events import CallDone, CallFailed, CommandAbandoned, CommandCompleted, CommandFailed
 from noetl_core.commands.state import Command
+from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.state import DeadlineOf
 from noetl_core.events import Event
 from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated, PlaybookInitialized, StepExited
@@ -26,6 +28,7 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.state_json import decode_state, encode_state
+from noetl_core.steering.events import ExecutionPaused, ExecutionResumed
 from noetl_testkit.histories import WORKLOAD
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -427,3 +430,48 @@ def test_nobody_can_evaluate_the_collection() -> None:
     assert run.exited.error is not None
     assert run.exited.error["code"] == "command.attempts_exhausted"
     assert run.done.status == "error"
+
+
+def test_a_step_whose_time_is_over_ends_its_loop_with_it_and_begins_no_more_items() -> None:
+    rest = ", next: {arcs: [{step: b, when: \"{{ error.code == 'step.timeout' and loop.length == 9 }}\"}]}"
+    run = Run.of(loop("'{{ range(9) }}'", "mode: parallel, max_in_flight: 2", rest) + "- {step: b}\n")
+    first, second = run.open()
+    run.ends(first)
+    passed = DeadlinePassed(what=DeadlineOf.STEP, step="l", activation=1, deadline="2026-01-01T00:00:00Z")
+    run.happens(passed)
+    assert (run.done.success, run.done.status) == (1, "partial")
+    assert run.exited.handled
+    assert not run.open()
+    before = len(run.events)
+    run.ends(second)
+    assert len(run.events) == before + 2, "what comes late changes nothing"
+    run.runs_out("b")
+    assert run.state.execution.status is ExecutionStatus.COMPLETED
+
+
+def test_a_loop_that_was_never_opened_is_done_when_its_step_is_left() -> None:
+    run = Run.of("- {step: a, next: {arcs: [{step: l}]}}\n" + loop("'{{ a.rows }}'"))
+    run.ends(run.open("a")[0], unselected=["/rows"])
+    run.happens(DeadlinePassed(what=DeadlineOf.STEP, step="l", activation=1, deadline="2026-01-01T00:00:00Z"))
+    assert (run.done.status, run.done.collection_size) == ("error", 0)
+    assert run.state.execution.status is ExecutionStatus.FAILED
+
+
+def test_a_paused_loop_goes_on_where_it_was_and_ends_once() -> None:
+    run = Run.of(loop("[1, 2, 3]", "mode: parallel, max_in_flight: 2"))
+    run.happens(ExecutionPaused(reason="lunch", paused_by="ada"))
+    for command in run.open():
+        run.ends(command)
+    assert not run.open()
+    assert not run.of_type(LoopDone)
+    run.happens(ExecutionResumed(reason="", resumed_by="ada"))
+    assert [command.loop_index for command in run.open()] == [2]
+    run.runs_out()
+    assert run.done.success == 3
+
+
+def test_a_loop_whose_admission_fails_is_done_too() -> None:
+    rest = ", spec: {policy: {admit: {rules: [{when: '{{ 1 / 0 }}', then: {allow: true}}]}}}"
+    run = Run.of(loop(rest=rest))
+    assert run.done.status == "error"
+    assert not run.of_type(LoopStarted)

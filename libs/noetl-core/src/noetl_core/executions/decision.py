@@ -73,8 +73,9 @@ class Decision:
     def leave(self, exited: StepExited) -> None:
         """An activation is over, and with it its loop, whatever the reason."""
         exited = self._without_repetitions(exited)
-        if self._loops.is_open(exited.step):
-            self.add(self._loops.done(exited.step, error=exited.error))
+        done = self._loops.end_with(exited)
+        if done is not None:
+            self.add(done)
         failing_fast = self._plan.playbook.steps[exited.step].failure_mode is FailureMode.FAIL_FAST
         self._must_end = self._must_end or (failing_fast and not exited.handled)
         self._facts.append(exited)

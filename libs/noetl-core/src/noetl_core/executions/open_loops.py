@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from noetl_core.commands.events import CallFailed, CommandIssued
 from noetl_core.events import Event
-from noetl_core.executions.looping import close_loop, is_over, issue_item, may_begin
+from noetl_core.executions.events import StepExited
+from noetl_core.executions.looping import close_loop, is_over, issue_item, may_begin, never_opened
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted
@@ -49,6 +50,15 @@ class OpenLoops:
     def done(self, name: str, *, error: Mapping[str, Any] | None = None) -> LoopDone:
         """The end of a loop; `error` says why it ends if not for its items."""
         return close_loop(self._execution_id, self._plan, step=name, loop=self._loops[name], error=error)
+
+    def end_with(self, exited: StepExited) -> LoopDone | None:
+        """The end of the loop of an activation that is left, if it has one and it is not over yet."""
+        name, loop = exited.step, self._loops.get(exited.step)
+        if self._plan.playbook.steps[name].loop is None:
+            return None
+        if loop is None or loop.activation != exited.activation:
+            return never_opened(self._execution_id, step=name, activation=exited.activation, error=exited.error or {})
+        return self.done(name, error=exited.error) if loop.is_open else None
 
     def begin(
         self, active: Collection[str], cause_of: Callable[[str], str]
