@@ -38,6 +38,7 @@ EXPECTED: Mapping[str, Mapping[str, Any]] = {
     "pipeline": {"done": [{"name": "ada", "n": 8}, {"name": "bob", "n": 4}]},
     "poll": {"done": {"asked": 3}},
     "postgres": {"report": {"people": 2, "last": "Bob"}},
+    "streams": {"report": {"rows": 2500, "chunks": 3, "loaded": 2500}},
     "timeouts": {"fallback": {"instead": "yesterday", "because": "TIMEOUT"}},
     "variables": {"greet": {"text": "Hello Ada, 5 numbers"}},
     "workbook": {"both": [119.0, 125.0]},
