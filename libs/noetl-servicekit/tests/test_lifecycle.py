@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 # Real processes and real signals: what is tested is how the process as a whole behaves.
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(240)
 Start = Callable[..., "Service"]
 
 PREAMBLE = """

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.telemetry import ApiMetrics
@@ -39,6 +40,7 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_worker.application.child_calls import ChildCalls
+from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.outcome import Printed
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
@@ -140,10 +142,11 @@ class InMemoryRuntime:
             metrics=ApiMetrics(MetricSet()),
         )
         self._loops = LoopResults(self.log, self.payloads)
+        rows = LoadRows(self.payloads, ArrowTables())
         python: Any = PythonHere()  # in the place of the pool of children
         self._run = RunCommand(
             playbooks=self._playbooks,
-            names=StepNames(self.payloads, self._loops),
+            names=StepNames(self.payloads, rows, self._loops),
             pipeline=Pipeline(
                 ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}),
                 sleep=self._pass_time,
@@ -153,6 +156,7 @@ class InMemoryRuntime:
             ),
             persist=PersistBeforeEmit(self.payloads),
             payloads=self.payloads,
+            rows=rows,
             loops=self._loops,
         )
         self._planner = self._make_planner()

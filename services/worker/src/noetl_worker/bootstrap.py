@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import version
 
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
@@ -34,6 +35,7 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.child_calls import ChildCalls
+from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
@@ -105,12 +107,14 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         )
     )
     loops = LoopResults(EventLogClient(channel), payloads)
+    tables = ArrowTables()
+    rows = LoadRows(payloads, tables)
     worker, resting = Worker(worker_id=group.settings.instance, pool=settings.pool), Resting()
     slots = Slots(
         commands,
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
-            names=StepNames(payloads, loops),
+            names=StepNames(payloads, rows, loops),
             pipeline=Pipeline(
                 tools,
                 keychain=keychain,
@@ -119,6 +123,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
                     commands=commands,
                     log=EventLogClient(channel),
                     payloads=payloads,
+                    tables=tables,
                     worker=worker,
                     resting=resting,
                     count=metrics.chunks_told.inc,
@@ -126,6 +131,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             ),
             persist=PersistBeforeEmit(payloads),
             payloads=payloads,
+            rows=rows,
             loops=loops,
         ),
         worker=worker,

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
-from noetl_core.canonical import JsonValue, decode
+from noetl_core.canonical import JsonValue
 from noetl_core.catalog import to_draft
 from noetl_core.errors import InvalidInput, LeaseLost, NoetlError, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
@@ -73,6 +74,7 @@ class Setup:
             commands=self.planner,  # type: ignore[arg-type]  # all that a stream asks of it
             log=self.log,
             payloads=self.payloads,
+            tables=ArrowTables(),
             worker=Worker(worker_id="w"),
             resting=self.resting,
             sleep=self._sleep,
@@ -86,7 +88,7 @@ class Setup:
         return await self.tell.open(command, task="s_task", call=call, chunk_rows=rows)
 
     async def rows_of(self, chunk: ToldChunk) -> JsonValue:
-        return decode(await self.payloads.get(chunk.rows))
+        return [*await LoadRows(self.payloads, ArrowTables()).rows(chunk.rows)]
 
 
 def rows(*numbers: int) -> list[JsonValue]:
@@ -107,7 +109,7 @@ async def test_a_chunk_is_told_when_it_is_known_whether_another_one_follows() ->
     assert [await setup.rows_of(one) for one in setup.planner.told] == [rows(1, 2), rows(3)]
     assert isinstance(outcome.data, dict)
     assert (outcome.data["row_count"], outcome.data["chunk_count"]) == (3, 2)
-    loaded = await LoadRows(setup.payloads)(outcome.data, tenant_id="t", organization_id="o")
+    loaded = await LoadRows(setup.payloads, ArrowTables())(outcome.data, tenant_id="t", organization_id="o")
     assert isinstance(loaded, dict)
     assert loaded["rows"] == rows(1, 2, 3)
 
@@ -146,7 +148,7 @@ async def test_what_an_earlier_attempt_has_told_is_known_from_the_log_and_passed
     outcome = await stream.settle(DONE)
 
     assert [one.chunk_index for one in setup.planner.told] == [1]
-    loaded = await LoadRows(setup.payloads)(outcome.data, tenant_id="t", organization_id="o")
+    loaded = await LoadRows(setup.payloads, ArrowTables())(outcome.data, tenant_id="t", organization_id="o")
     assert isinstance(loaded, dict)
     assert loaded["rows"] == rows(7, 8)
 
@@ -321,7 +323,7 @@ async def test_pages_are_chunks_and_an_empty_page_is_none() -> None:
         (0, 2, True),
         (1, 2, False),
     ]
-    data = await LoadRows(setup.payloads)(end.outcome.data, tenant_id="t", organization_id="o")
+    data = await LoadRows(setup.payloads, ArrowTables())(end.outcome.data, tenant_id="t", organization_id="o")
     assert isinstance(data, dict)
     assert (data["data"], data["body"]) == (rows(1, 2, 3, 4), rows(1, 2, 3, 4))
     assert (data["pages"], data["item_count"], data["chunk_count"]) == (3, 4, 2)
@@ -336,3 +338,17 @@ async def test_a_tool_that_knows_nothing_of_streams_is_streamed_all_the_same() -
     await run("  tool: {kind: duckdb, command: x, spec: {stream: {chunk_rows: 2}}}\n", Plain(), setup)
 
     assert [one.row_count for one in setup.planner.told] == [2, 1]
+
+
+async def test_chunks_are_tables_unless_json_alone_keeps_their_values() -> None:
+    setup = Setup()
+    stream = await setup.stream(rows=2)
+    stream.restart(KnownSecrets())
+    chunks: list[list[JsonValue]] = [[{"a": 1, "b": None}], [{"a": 1}, {"a": "1"}], [1, 2]]
+    for rows in chunks:
+        await stream.put(rows)
+    await stream.settle(Outcome(data={}))
+
+    stored = [chunk.rows.media_type for chunk in setup.planner.told]
+    assert stored == ["application/vnd.apache.arrow.stream", "application/json", "application/json"]
+    assert [await setup.rows_of(chunk) for chunk in setup.planner.told] == chunks

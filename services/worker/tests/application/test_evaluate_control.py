@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import decode, encode
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.payloads import PayloadRef
@@ -14,6 +15,7 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Variables
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.evaluate_control import MAX_EVENT_BYTES, EvaluateControl
 
 NOW = "2026-01-01T00:00:06.000000Z"
@@ -79,7 +81,7 @@ async def answers_to(
         evaluation=evaluation.to_json(),
         **{"cause_step": cause, **command},
     )
-    return await EvaluateControl(store)(granted, playbook(yaml))
+    return await EvaluateControl(store, LoadRows(store, ArrowTables()))(granted, playbook(yaml))
 
 
 CONDITION = '- {step: a, tool: {kind: noop}, next: {arcs: [{step: a, when: "{{ CONDITION }}"}]}}'

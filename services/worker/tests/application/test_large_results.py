@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue, decode, encode
 from noetl_core.errors import NotFound
 from noetl_core.payloads import PayloadRef
@@ -17,6 +18,7 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Variables
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
@@ -151,7 +153,7 @@ async def names_for(
         cause_step="a",
         variables=variables or Variables(),
     )
-    names = await StepNames(store)(command, parsed)
+    names = await StepNames(store, LoadRows(store, ArrowTables()))(command, parsed)
     assert result.reference is not None
     data_was_read = result_ref(result.reference).sha256 in store.read
     return {**names, "data_was_read": data_was_read}

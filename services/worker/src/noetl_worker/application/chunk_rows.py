@@ -7,14 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.errors import ColumnRefused
 from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.references import referenced_paths
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
+from noetl_core.ports.tables import Tables
 
 MARK: Final = "_chunks"
 MEDIA_TYPE: Final = "application/json"
+MARK_FIELDS: Final = 4
+MAX_BYTES_AT_ONCE: Final = 64 * 1024
+"""More are decoded in a thread, so that leases are kept up meanwhile."""
 _MAX_DEPTH = 4
 """A result, its `results`, a label, a field: deeper, chunks are data that happen to look like ours."""
 
@@ -44,7 +50,7 @@ class StoredChunk:
 
 def mark_of(chunks: Sequence[StoredChunk]) -> JsonObject:
     """What stands in a result instead of the rows; no condition can take it for them, since it is no scalar."""
-    return {MARK: [[one.ref.sha256, one.ref.bytes, one.row_count] for one in chunks]}
+    return {MARK: [[one.ref.sha256, one.ref.bytes, one.row_count, one.ref.media_type] for one in chunks]}
 
 
 def is_streamed(value: JsonValue) -> bool:
@@ -69,11 +75,22 @@ def reads_rows(texts: Iterator[str] | Sequence[str], names: frozenset[str]) -> b
     return False
 
 
+def encode_rows(rows: list[JsonValue], tables: Tables) -> tuple[bytes, str]:
+    """The bytes of a chunk and what they are: a table if it gives the rows back as they are, else JSON."""
+    if rows and all(isinstance(row, dict) for row in rows):
+        try:
+            return tables.encode([row for row in rows if isinstance(row, dict)]).data, TABLE_MEDIA_TYPE
+        except ColumnRefused:
+            pass  # of mixed types, for example: JSON keeps them
+    return encode(rows), MEDIA_TYPE
+
+
 class LoadRows:
     """Puts rows where their marks are."""
 
-    def __init__(self, payloads: PayloadStore) -> None:
+    def __init__(self, payloads: PayloadStore, tables: Tables) -> None:
         self._payloads = payloads
+        self._tables = tables
 
     async def __call__(self, value: JsonValue, *, tenant_id: str, organization_id: str) -> JsonValue:
         """The value with all of its rows; raises `NotFound` if some are gone."""
@@ -81,14 +98,21 @@ class LoadRows:
         loaded: dict[str, list[JsonValue]] = {}
         for sha256, entry in wanted.items():
             uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
-            ref = PayloadRef(uri=str(uri), sha256=sha256, media_type=MEDIA_TYPE, bytes=int(str(entry[1])))
+            ref = PayloadRef(uri=str(uri), sha256=sha256, media_type=str(entry[3]), bytes=int(str(entry[1])))
             loaded[sha256] = await self.rows(ref)
         return _replaced(value, loaded, _MAX_DEPTH)
 
     async def rows(self, ref: PayloadRef) -> list[JsonValue]:
         """The rows of one chunk."""
         data = await self._payloads.get(ref)
-        rows = await asyncio.to_thread(decode, data) if len(data) > 64 * 1024 else decode(data)
+        if len(data) > MAX_BYTES_AT_ONCE:
+            return await asyncio.to_thread(self._decoded, data, ref.media_type)
+        return self._decoded(data, ref.media_type)
+
+    def _decoded(self, data: bytes, media_type: str) -> list[JsonValue]:
+        if media_type == TABLE_MEDIA_TYPE:
+            return list(self._tables.decode(data))
+        rows = decode(data)
         return rows if isinstance(rows, list) else [rows]
 
 
@@ -109,7 +133,7 @@ def _mark_in(value: Mapping[str, JsonValue]) -> list[list[JsonValue]] | None:
     mark = value.get(MARK) if len(value) == 1 else None
     if not isinstance(mark, list):
         return None
-    entries = [entry for entry in mark if isinstance(entry, list) and len(entry) == 3]
+    entries = [entry for entry in mark if isinstance(entry, list) and len(entry) == MARK_FIELDS]
     return entries if len(entries) == len(mark) else None
 
 

@@ -7,17 +7,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from noetl_core.canonical import JsonValue, encode
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import AlreadyTerminal, Conflict, InvalidInput, LeaseLost, NoetlError
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Commands, GrantedCommand, ToldChunk, Worker
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_core.ports.tables import Tables
 from noetl_core.recorded import record
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
 
-from noetl_worker.application.chunk_rows import MEDIA_TYPE, StoredChunk, mark_of
+from noetl_worker.application.chunk_rows import StoredChunk, encode_rows, mark_of
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.resting import Resting
@@ -42,6 +43,7 @@ class TellChunks:
     commands: Commands
     log: EventLog
     payloads: PayloadStore
+    tables: Tables
     worker: Worker
     resting: Resting
     count: Callable[[], None] = lambda: None
@@ -134,7 +136,7 @@ class ChunkStream:
         """Bytes first; then the chunk is told until it is taken, or does not count any more."""
         count = len(rows)
         try:
-            ref = await self._store(await asyncio.to_thread(self._encoded, rows))
+            ref = await self._store(*await asyncio.to_thread(self._encoded, rows))
         except NoetlError as exc:
             raise _not_told(f"a chunk could not be stored: {exc.message}", code=REFERENCE_NOT_AVAILABLE) from exc
         chunk = ToldChunk(
@@ -173,7 +175,7 @@ class ChunkStream:
                 raise _not_told(exc.message, code=exc.code) from exc
             return False
 
-    async def _store(self, data: bytes) -> PayloadRef:
+    async def _store(self, data: bytes, media_type: str) -> PayloadRef:
         delays = iter(STORE_SECONDS)
         while True:
             try:
@@ -181,7 +183,7 @@ class ChunkStream:
                     tenant_id=self._command.tenant_id,
                     organization_id=self._command.organization_id,
                     data=data,
-                    media_type=MEDIA_TYPE,
+                    media_type=media_type,
                 )
             except NoetlError as exc:
                 delay = next(delays, None)
@@ -189,8 +191,9 @@ class ChunkStream:
                     raise
                 await self._tell.sleep(delay)
 
-    def _encoded(self, rows: list[JsonValue]) -> bytes:
-        return encode(self._secrets.hide_in_data(rows, whole=True) if self._secrets else rows)
+    def _encoded(self, rows: list[JsonValue]) -> tuple[bytes, str]:
+        told = self._secrets.hide_in_data(rows, whole=True) if self._secrets else rows
+        return encode_rows(told if isinstance(told, list) else rows, self._tell.tables)
 
 
 def _is_of(told: CallPartial, command: GrantedCommand, call: int) -> bool:

@@ -26,6 +26,7 @@ from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
@@ -47,10 +48,10 @@ _REFERENCE_BYTES = 512
 class EvaluateControl:
     """Pure in what it answers, so that any worker may do it again."""
 
-    def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
+    def __init__(self, payloads: PayloadStore, rows: LoadRows, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
         self._loops = loops
-        self._rows = LoadRows(payloads)
+        self._rows = rows
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> JsonObject:
         """The `result` of the event that closes an internal command; what an expression cannot do is an answer too."""
@@ -89,6 +90,8 @@ class EvaluateControl:
         return await self._loops(scope, command.key.execution_id, wanted)
 
     async def _load(self, ref: PayloadRef) -> JsonValue:
+        if ref.media_type == TABLE_MEDIA_TYPE:  # the rows of a chunk
+            return await self._rows.rows(ref)
         value = decode(await self._payloads.get(ref))
         if not is_streamed(value):
             return value

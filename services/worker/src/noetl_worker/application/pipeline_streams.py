@@ -25,7 +25,7 @@ class PipelineStreams:
 
     def __init__(self, tell: TellChunks) -> None:
         self._tell = tell
-        self._rows = LoadRows(tell.payloads)
+        self._rows = LoadRows(tell.payloads, tell.tables)
 
     async def open(self, run: PipelineRun, task: Task, tool: Tool) -> ChunkStream | None:
         """§5.5: calls that stream are counted, so that every attempt finds what earlier ones have told.

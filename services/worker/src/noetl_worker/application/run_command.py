@@ -18,6 +18,7 @@ from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
@@ -60,6 +61,7 @@ class RunCommand:
         pipeline: Pipeline,
         persist: PersistBeforeEmit,
         payloads: PayloadStore,
+        rows: LoadRows,
         loops: LoopResults | None = None,
     ) -> None:
         self._playbooks = playbooks
@@ -68,7 +70,7 @@ class RunCommand:
         self._persist = persist
         self._payloads = payloads
         self._store_output = StoreOutput(payloads)
-        self._evaluate_control = EvaluateControl(payloads, loops)
+        self._evaluate_control = EvaluateControl(payloads, rows, loops)
         self._items = LoopItems(payloads)
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:

@@ -27,10 +27,10 @@ from noetl_worker.application.result_refs import result_ref, view_ref
 class StepNames:
     """Loads what is referred to, and nothing else: other results, and large ones of which little is read, stay."""
 
-    def __init__(self, payloads: PayloadStore, loops: LoopResults | None = None) -> None:
+    def __init__(self, payloads: PayloadStore, rows: LoadRows, loops: LoopResults | None = None) -> None:
         self._payloads = payloads
         self._loops = loops
-        self._rows = LoadRows(payloads)
+        self._rows = rows
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
