@@ -25,7 +25,7 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.query_executions import QueryExecutions
-from noetl_api.application.scopes import acting_scope
+from noetl_api.application.scopes import acting_scope, visible_scope
 from noetl_api.application.start_execution import START_KEY, check_start_key
 from noetl_api.application.steer_execution import check_reason
 from noetl_api.telemetry import ApiMetrics
@@ -95,11 +95,8 @@ class RedriveExecution:
         caller.require(Role.WRITER)
         check_reason(request.reason)
         check_start_key(request.start_key)
-        view = await self._executions.get(caller, scope, request.execution_id)
-        execution = decode_state(encode(dict(view.state))).execution
+        execution = await self._ended(caller, scope, request.execution_id)
         owner = acting_scope(caller, Scope(tenant_id=execution.tenant_id, organization_id=execution.organization_id))
-        if not execution.status.is_final:
-            raise NotTerminal(str(request.execution_id))
         step = await self._step(owner, execution, request)
         content = PlaybookInitialized(
             path=execution.path,
@@ -114,6 +111,14 @@ class RedriveExecution:
         execution_id = self._next_id()
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
         return self._told(first, request, created=first.execution_id == execution_id)
+
+    async def _ended(self, caller: Caller, scope: Scope | None, execution_id: int) -> Execution:
+        """The execution as it ended; the projection of a long history may have to be waited for."""
+        head = await self._log.read(visible_scope(caller, scope), execution_id, limit=1)
+        if not head.terminal:
+            raise NotTerminal(str(execution_id))
+        view = await self._executions.get(caller, scope, execution_id, min_version=head.head_version)
+        return decode_state(encode(dict(view.state))).execution
 
     async def _step(self, owner: Scope, execution: Execution, request: RedriveRequest) -> str:
         step = request.step or _where_it_ended(execution)
