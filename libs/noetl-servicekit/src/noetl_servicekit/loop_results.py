@@ -22,6 +22,8 @@ AT_ONCE: Final = 16
 """Payloads that are read at the same time."""
 KEPT: Final = 4
 """Loops whose results are kept: once a loop is done, they never change."""
+MAX_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""Of one of them, as stored; larger ones are read again."""
 
 
 class ReadEvents(Protocol):
@@ -63,6 +65,11 @@ def _execution_of(reference: Mapping[str, Any], reader: int) -> int:
             return reader
 
 
+def _size(result: Mapping[str, Any]) -> int:
+    size = (result.get("reference") or {}).get("bytes", 0)
+    return size if isinstance(size, int) else 0
+
+
 class LoopResults:
     """Reads the log from the start of a loop to its end, then the payload of each item."""
 
@@ -82,9 +89,10 @@ class LoopResults:
         where = _execution_of(reference, execution_id)
         outcomes = await self._outcomes(scope, where, reference) if context["total"] else {}
         told: JsonObject = {"results": await self._slots(context["total"], outcomes), **loop_counts(result)}
-        self._kept[reference["ref_id"]] = told
-        if len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        if sum(map(_size, outcomes.values())) <= MAX_KEPT_BYTES:
+            self._kept[reference["ref_id"]] = told
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
         return told
 
     async def _outcomes(

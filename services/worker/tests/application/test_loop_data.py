@@ -134,3 +134,13 @@ async def test_the_result_of_an_item_that_is_gone_is_told() -> None:
     assert done.result is not None
     with pytest.raises(NotFound):
         await LoopResults(log, store)(None, EXECUTION, done.result)
+
+
+async def test_large_results_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl_servicekit.loop_results.MAX_KEPT_BYTES", 10)
+    store = CountingStore()
+    log, done = await log_of(store, 3, begun=3)
+    results = LoopResults(log, store)
+    assert done.result is not None
+    assert await results(None, EXECUTION, done.result) == await results(None, EXECUTION, done.result)
+    assert len(store.read) == 4
