@@ -61,7 +61,7 @@ integration: install ## tests against real PostgreSQL and NATS, whole stacks, an
 
 check: lint types arch contracts ## everything that needs no test run
 
-test: check docs ## all checks, the reference written anew, then all tests: what CI runs
+test: check ## all checks, then all tests: what CI runs
 	@$(PYTEST) -q
 
 bench: install ## throughput and latency, as ratios within one run
