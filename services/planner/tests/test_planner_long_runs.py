@@ -5,6 +5,7 @@ Work is counted, not timed: events that are appended, folded, read and kept.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,8 @@ import pytest
 import structlog
 from noetl_core.append import PlacedEvent
 from noetl_core.fold import State
-from noetl_core.ports.commands import GrantedCommand
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_core.state_json import encode_state
 from noetl_planner.application.actor import Actor
 from noetl_testkit.planning import WORKER, Planning, ok
@@ -73,6 +75,19 @@ async def go_on(planning: Planning, command: GrantedCommand, times: int) -> Gran
     return command
 
 
+async def open_loop(planning: Planning, *, items: int, width: int) -> PayloadRef:
+    """Be the worker that evaluates the collection."""
+    rows: dict[str, Any] = ok()
+    rows["context"]["unselected"] = ["/data"]
+    await planning.run("rows", rows)
+    ref = await planning.payloads.put(tenant_id="t", organization_id="o", data=b"[]", media_type="application/json")
+    collection = {"ref": ref.to_json(), "type": "list", "count": items}
+    answers: dict[str, Any] = ok()
+    answers["context"] = {"evaluation": {"loop/in": collection, "loop/max_in_flight": {"is": width}}}
+    await planning.run("l:evaluate_loop", answers)
+    return ref
+
+
 async def test_thousands_of_visits_of_a_step_cost_the_same_each_and_leave_nothing_behind() -> None:
     planning = await Planning().start(POLL.replace("VISITS", "4000"), n=0)
     appends = Appends(planning)
@@ -96,14 +111,7 @@ async def test_thousands_of_visits_of_a_step_cost_the_same_each_and_leave_nothin
 
 async def test_items_of_a_long_loop_cost_six_events_and_one_append_each_and_leave_nothing_behind() -> None:
     planning = await Planning().start(WIDE)
-    rows: dict[str, Any] = ok()
-    rows["context"]["unselected"] = ["/data"]
-    await planning.run("rows", rows)
-    ref = await planning.payloads.put(tenant_id="t", organization_id="o", data=b"[]", media_type="application/json")
-    collection = {"ref": ref.to_json(), "type": "list", "count": 10_000}
-    answers: dict[str, Any] = ok()
-    answers["context"] = {"evaluation": {"loop/in": collection, "loop/max_in_flight": {"is": 8}}}
-    await planning.run("l:evaluate_loop", answers)
+    ref = await open_loop(planning, items=10_000, width=8)
     appends = Appends(planning)
 
     command = await go_on(planning, await planning.claim("l"), 50)
@@ -125,4 +133,29 @@ async def test_items_of_a_long_loop_cost_six_events_and_one_append_each_and_leav
     assert again.next is not None
     assert again.next.item is not None
     assert again.next.item.index == 1_058, "another planner goes on from the log"
+    await planning.actors.stop()
+
+
+async def test_a_very_wide_loop_is_given_out_in_appends_of_bounded_size() -> None:
+    planning = await Planning().start(WIDE.replace("max_in_flight: 8", "max_in_flight: 5000"))
+    await open_loop(planning, items=10_000, width=5_000)
+    appends = Appends(planning)
+    issued = [
+        CommandKey(execution_id=planning.execution_id, command_id=one.envelope.command_id)
+        for one in planning.events()
+        if one.envelope.event_type == "command.issued" and one.envelope.node_name == "l"
+    ]
+    assert len(issued) == 200, "one decision gives out so many"
+    claims = await planning.actors.claim(WORKER, issued[:40])
+    commands = [outcome.command for outcome in claims if outcome.command is not None]
+
+    ends = await asyncio.gather(
+        *(planning.actors.complete(WORKER, command.key, ok(), wants_next=True) for command in commands)
+    )
+
+    assert all(end.next is not None for end in ends), "nobody waits for what others are given"
+    loop = actor_of(planning).state.execution.loops["l"]
+    assert (loop.ended, loop.running) == (40, 5_000)
+    assert len(appends.kinds) > 3
+    assert max(map(len, appends.kinds)) < 4_000
     await planning.actors.stop()
