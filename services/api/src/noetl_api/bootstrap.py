@@ -214,7 +214,7 @@ class Api:
         return ProjectionClient(channel, timeout=PROJECTION_TIMEOUT_SECONDS)
 
     def _planner(self) -> CommandClient | None:
-        """For steering, and for workers that claim over HTTP; those of NoETL ask the planner themselves."""
+        """For steering, for news of starts, and for workers that claim over HTTP; those of NoETL ask it themselves."""
         settings = self._settings
         if not settings.planner_address:
             return None
