@@ -72,3 +72,5 @@ def test_a_stream_survives_its_worker_and_delivers_no_chunk_twice(stack: LocalSt
     numbers = [json.loads((tmp_path / f"taken-{index}").read_text())["numbers"] for index in range(CHUNKS)]
     assert [number for chunk in numbers for number in chunk] == list(range(1, 44))
     assert stack.noetl("result", execution_id, "after", "-o", "json").document["result"] == list(range(1, 44))
+    streamed = stack.noetl("result", execution_id, "read", "-o", "json").document["result"]
+    assert [row["n"] for row in streamed["rows"]] == list(range(1, 44))

@@ -13,8 +13,9 @@ from noetl_core.executions.looping import LOOP_REFERENCE
 from noetl_core.ids import parse_id
 from noetl_core.locator import parse
 from noetl_core.loops.events import LoopDone
-from noetl_core.payloads import PayloadRef, payload_ref_of
+from noetl_core.payloads import payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
+from noetl_core.ports.payloads import ReadPayloads
 from noetl_core.recorded import record
 
 PAGE: Final = 1000
@@ -33,14 +34,6 @@ class ReadEvents(Protocol):
         self, scope: Scope | None, execution_id: int, *, from_version: int = 1, to_version: int = 0, limit: int = 500
     ) -> EventPage:
         """Events of a version range, at most `limit`."""
-        ...
-
-
-class ReadPayloads(Protocol):
-    """The part of a payload store that is needed here."""
-
-    async def get(self, ref: PayloadRef) -> bytes:
-        """The bytes of a reference, verified."""
         ...
 
 

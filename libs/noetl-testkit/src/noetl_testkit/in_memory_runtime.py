@@ -36,11 +36,11 @@ from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.turn import TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_worker.application.child_calls import ChildCalls
-from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.outcome import Printed
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline

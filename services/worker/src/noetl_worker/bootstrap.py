@@ -26,6 +26,7 @@ from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT, WORK_STREAM, 
 from noetl_core.ports.commands import Worker
 from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
+from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.env import Env
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
@@ -35,7 +36,6 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.child_calls import ChildCalls
-from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline

@@ -21,9 +21,9 @@ from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, ToldChunk, Worker
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
+from noetl_servicekit.chunk_rows import LoadRows, StoredChunk, is_streamed, mark_of, reads_rows
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
-from noetl_worker.application.chunk_rows import LoadRows, StoredChunk, is_streamed, mark_of, reads_rows
 from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome

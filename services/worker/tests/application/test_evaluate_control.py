@@ -14,8 +14,8 @@ from noetl_core.playbook.model import Playbook
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Variables
+from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
-from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.evaluate_control import MAX_EVENT_BYTES, EvaluateControl
 
 NOW = "2026-01-01T00:00:06.000000Z"

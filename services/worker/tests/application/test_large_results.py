@@ -17,8 +17,8 @@ from noetl_core.playbook.selection import control_paths
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Variables
+from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
-from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace

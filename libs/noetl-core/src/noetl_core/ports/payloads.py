@@ -52,3 +52,11 @@ class PayloadStore(Protocol):
     def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
         """All payloads of an organization, in no order; those that come or go meanwhile may be missing."""
         ...
+
+
+class ReadPayloads(Protocol):
+    """The part of a payload store that is needed here."""
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        """The bytes of a reference, verified."""
+        ...

@@ -17,8 +17,8 @@ from noetl_core.ports.tables import Tables
 from noetl_core.recorded import record
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
+from noetl_servicekit.chunk_rows import StoredChunk, encode_rows, mark_of
 
-from noetl_worker.application.chunk_rows import StoredChunk, encode_rows, mark_of
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.resting import Resting

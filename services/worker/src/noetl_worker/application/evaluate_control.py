@@ -28,9 +28,9 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.streams.state import Chunk
+from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
-from noetl_worker.application.chunk_rows import LoadRows, is_streamed
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import MEDIA_TYPE

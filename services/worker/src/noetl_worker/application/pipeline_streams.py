@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noetl_core.playbook.model import Task, Tool
+from noetl_servicekit.chunk_rows import LoadRows, is_streamed, reads_rows
 
-from noetl_worker.application.chunk_rows import LoadRows, is_streamed, reads_rows
 from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import Outcome

@@ -14,11 +14,11 @@ from noetl_core.playbook.outputs import kept_output
 from noetl_core.playbook.selection import control_paths
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_worker.application.captured_output import StoreOutput
-from noetl_worker.application.chunk_rows import LoadRows
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems

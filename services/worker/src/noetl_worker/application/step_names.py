@@ -18,9 +18,9 @@ from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.streams.state import Chunk
+from noetl_servicekit.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
 
-from noetl_worker.application.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
 from noetl_worker.application.result_refs import result_ref, view_ref
 
 

@@ -11,6 +11,7 @@ from noetl_core.errors import InvalidInput, NoetlError, NotFound
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.payloads import payload_ref_of
+from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_cli.commands.arguments import EXECUTION_ID
@@ -18,6 +19,7 @@ from noetl_cli.connection import Clients, FindServer, Server, connected, takes_s
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.text import one_line
+from noetl_cli.tables import stored_tables
 
 _LONGEST_SHOWN = 500
 
@@ -109,7 +111,12 @@ async def _read(clients: Clients, execution_id: int, result: Mapping[str, Any]) 
         raise InvalidInput(
             f"a payload of {reference['media_type']} is no JSON: see noetl payload head {reference['uri']}"
         )
-    return decode(await clients.payloads.get(payload_ref_of(reference)))
+    ref = payload_ref_of(reference)
+    value = decode(await clients.payloads.get(ref))
+    if not is_streamed(value):
+        return value
+    load_rows = LoadRows(clients.payloads, stored_tables())
+    return await load_rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
 
 def _shown(value: Any) -> str:

@@ -12,7 +12,7 @@ from noetl_core.errors import ColumnRefused
 from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.references import referenced_paths
-from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.payloads import ReadPayloads
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.ports.tables import Tables
 
@@ -88,7 +88,7 @@ def encode_rows(rows: list[JsonValue], tables: Tables) -> tuple[bytes, str]:
 class LoadRows:
     """Puts rows where their marks are."""
 
-    def __init__(self, payloads: PayloadStore, tables: Tables) -> None:
+    def __init__(self, payloads: ReadPayloads, tables: Tables) -> None:
         self._payloads = payloads
         self._tables = tables
 
