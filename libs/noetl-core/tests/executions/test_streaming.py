@@ -21,6 +21,7 @@ from noetl_core.commands.events import (
     CommandIssued,
 )
 from noetl_core.commands.state import Command
+from noetl_core.errors import PlaybookInvalid
 from noetl_core.events import Event
 from noetl_core.executions.decide import decide
 from noetl_core.executions.events import PlaybookInitialized, StepEntered, StepExited, StepSkipped
@@ -46,6 +47,11 @@ workflow:
 - {step: take, tool: {kind: noop}, next: {arcs: [{step: after}]}}
 - {step: after, tool: {kind: noop}}
 """
+
+FIRST = """
+executor: {spec: {final_step: last}}
+workflow:
+- {step: first, tool: {kind: noop}}"""
 
 
 @dataclass
@@ -168,6 +174,34 @@ def test_a_step_is_left_when_its_call_has_ended_and_its_last_chunk_is_done_with(
     run.finish("after")
     assert run.is_over
     assert run.state.execution.streams == {}
+
+
+def test_a_final_step_that_streams_leads_nowhere() -> None:
+    run = Run.of(STREAM.replace("step: read", "step: last").replace("workflow:", FIRST))
+    run.finish("first")
+    run.tell("last", has_more=False)
+    run.finish("last")
+
+    assert run.is_over
+    assert [one.step for one in run.of_type(StepEntered)] == ["first", "last"]
+
+
+def test_chunks_that_lead_back_to_the_step_that_told_them_are_refused() -> None:
+    stream = "tool: {kind: postgres, command: select 1, spec: {stream: {chunk_rows: 10}}}"
+    with pytest.raises(PlaybookInvalid) as refused:
+        Run.of(
+            f"""
+workflow:
+- {{step: a, {stream}, next: {{arcs: [{{step: b, on: call.partial}}]}}}}
+- {{step: b, {stream}, next: {{arcs: [{{step: c, on: call.partial}}]}}}}
+- {{step: c, {stream}, next: {{arcs: [{{step: a, on: call.partial}}, {{step: d, on: call.partial}}]}}}}
+- {{step: d, tool: {{kind: noop}}, next: {{arcs: [{{step: a, when: "{{{{ more }}}}"}}]}}}}
+"""
+        )
+
+    assert [problem.path for problem in refused.value.problems] == [
+        f"workflow[{place}].next.arcs[0].on" for place in range(3)
+    ]
 
 
 def test_chunks_that_are_all_taken_before_the_call_ends_leave_it_to_the_call() -> None:

@@ -99,16 +99,20 @@ class PureRun:
 
     def silence(self, node: str) -> None:
         """The worker of the open command of a node is not heard of any more."""
-        command = self.command(node)
+        self.lost(self.command(node))
+
+    def lost(self, command: Command) -> None:
+        """The worker of a command is not heard of any more."""
         self.happens(
             CommandAbandoned(
                 command_id=command.command_id,
-                step=node,
+                step=command.step,
                 previous_owner="w",
                 reclaimer="r",
                 prior_lease_until="2026-01-01T00:00:00.000000Z",
                 previous_attempt=command.attempt,
                 max_attempts=self.plan.max_attempts,
+                **command.of_item,
             )
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import FOR_SURE
 from noetl_core.executions.events import CtxUpdated
+from noetl_core.executions.leaving import FINAL_CAUSE
 from noetl_core.executions.names import LOADED, arc_names, current_variables
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
@@ -47,6 +48,8 @@ def chunk_view(chunk: Chunk) -> dict[str, object]:
 
 
 def _fired(execution: Execution, plan: Plan, chunk: Chunk, now: str) -> list[Arc]:
+    if execution.steps[chunk.step].cause_step == FINAL_CAUSE:
+        return []  # §8.5: what the final step would lead to is ignored
     following = plan.playbook.steps[chunk.step].next
     names = _names(execution, plan, chunk)
     fired: list[Arc] = []

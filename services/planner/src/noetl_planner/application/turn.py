@@ -302,10 +302,13 @@ class TurnPlanner:
         return turn.state.commands[command.command_id]
 
     def _next_for(self, turn: Turn, ask: Complete, first: int) -> Command | None:
-        """A command that this completion caused, and that the worker's pool may run."""
+        """A command that this completion caused, and that the worker's pool may run; none if it ended the execution."""
+        if turn.state.execution.status.is_final:
+            return None
         for draft in turn.drafts[first:]:
             command = turn.state.commands.get(draft.command_id)
-            if draft.event_type == "command.issued" and command and command.pool == ask.worker.pool:
+            is_offered = draft.event_type == "command.issued" and command is not None and command.is_claimable
+            if is_offered and command and command.pool == ask.worker.pool:
                 return command
         return None
 
