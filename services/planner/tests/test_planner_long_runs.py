@@ -88,15 +88,15 @@ async def open_loop(planning: Planning, *, items: int, width: int) -> PayloadRef
     return ref
 
 
-async def test_thousands_of_visits_of_a_step_cost_the_same_each_and_leave_nothing_behind() -> None:
-    planning = await Planning().start(POLL.replace("VISITS", "4000"), n=0)
+async def test_ten_thousand_visits_of_a_step_cost_the_same_each_and_leave_nothing_behind() -> None:
+    planning = await Planning().start(POLL.replace("VISITS", "10000"), n=0)
     appends = Appends(planning)
     command = await go_on(planning, await planning.claim("poll"), 100)
     early, early_bytes = kept(actor_of(planning).state), appends.bytes[-1]
 
-    command = await go_on(planning, command, 3_899)
+    command = await go_on(planning, command, 9_899)
     late = kept(actor_of(planning).state)
-    assert command.activation == 4_000
+    assert command.activation == 10_000
     assert len(actor_of(planning).state.commands) <= 2
     assert late < early + 64, "only numbers have grown longer"
     assert appends.bytes[-1] < early_bytes + 64
