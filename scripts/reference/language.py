@@ -75,7 +75,7 @@ def _features() -> str:
 
 def _kind(kind: str, section: Section) -> str:
     runs = "" if tool(ToolKind(kind)) in RELEASE else "\n\nNot run by this release itself."
-    own = {name: key for name, key in section.keys.items() if name not in COMMON_KEYS}
+    own = {name: key for name, key in section.keys.items() if COMMON_KEYS.get(name) is not key}
     needs = ""
     if section.at_least_one:
         needs = f"\n\nNeeds one of {codes(section.at_least_one)}."

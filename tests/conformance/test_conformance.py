@@ -12,11 +12,12 @@ from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.local_stack import local_stack
 
 CASES = load_cases(Path(__file__).parent / "cases")
+SCRIPTS = Path(__file__).parent / "scripts"
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> Mapping[str, Came | BaseException]:
-    with local_stack({}) as stack:
+    with local_stack({"NOETL_SCRIPT_ROOT": str(SCRIPTS)}) as stack:
         return asyncio.run(run_all(CASES, stack.endpoint, stack.home.root / "payloads"))
 
 

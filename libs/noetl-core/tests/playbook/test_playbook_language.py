@@ -397,6 +397,15 @@ workflow:
         ("{kind: agent, framework: f, entrypoint: e, payload: {a: 1}}", None),
         ("{kind: snowflake, auth: s, command: SELECT 1}", {"command": "SELECT 1"}),
         ("{kind: script, image: i}", {"image": "i"}),
+        ("{kind: script, script: a.py, timeout_seconds: 5}", {"script": {"uri": "a.py"}}),
+        (
+            "{kind: script, uri: 's3://b/{{ n }}.sh', args: [x]}",
+            {"script": {"uri": "s3://b/{{ n }}.sh"}, "args": ["x"]},
+        ),
+        (
+            "{kind: script, script: {uri: a.sh, source: {type: file}}, env: {X: y}}",
+            {"script": {"uri": "a.sh", "source": {"type": "file"}}, "env": {"X": "y"}},
+        ),
         ("{kind: noop, result: null}", {"result": None}),
         ("{kind: python, script: {uri: a.py}}", {"script": {"uri": "a.py"}}),
         ("{kind: python, code_b64: '{{ c }}'}", {"code_b64": "{{ c }}"}),

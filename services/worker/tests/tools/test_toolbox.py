@@ -16,7 +16,7 @@ from noetl_worker.tools.plugin import ENTRY_POINT_GROUP
 from noetl_worker.tools.registry import ToolRegistry
 from noetl_worker.tools.toolbox import ToolboxSettings, build_toolbox
 
-KINDS = ("artifact", "duckdb", "http", "nats", "noop", "postgres", "python", "shell", "transfer")
+KINDS = ("artifact", "duckdb", "http", "nats", "noop", "postgres", "python", "script", "shell", "transfer")
 
 
 class Waiting:
@@ -116,6 +116,7 @@ async def test_what_the_operator_switches_off_says_so() -> None:
         assert (outcome.error.code, "switched" in outcome.error.message) == ("TOOL_UNAVAILABLE", True)
         script: JsonValue = {"uri": "x.py", "source": {"type": "file"}}
         assert await codes(tools, call("python", script=script)) == ["SCRIPT_DISABLED"]
+        assert await codes(tools, call("script", script=script)) == ["TOOL_UNAVAILABLE"]
 
 
 async def test_a_broken_plugin_stops_no_worker() -> None:

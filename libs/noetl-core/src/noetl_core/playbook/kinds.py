@@ -179,6 +179,16 @@ CONTAINER = {
     "namespace": rendered(Text(), "where it runs"),
     "service_account": rendered(Text(), "as whom it runs"),
 }
+_JOB_KEYS = ("image", "command", "resources", "backoff_limit", "namespace", "service_account")
+"""What only a Job of Kubernetes has: on a worker they would mean nothing."""
+SCRIPT_TOOL = {
+    "script": Key(shape=Either(Text(), Below(SCRIPT)), feature=Feature.SCRIPT, says="the file, or where it is"),
+    "uri": rendered(Text(), "another word for `script`: a path or an address"),
+    **CONTAINER,
+    "args": rendered(_TEXTS, "arguments of a script for /bin/sh (.sh)"),
+    "env": rendered(Either(Map(), Items(), Template()), "more variables of a script for /bin/sh (.sh)"),
+    **{key: replace(CONTAINER[key], feature=Feature.SCRIPT_JOB) for key in _JOB_KEYS},
+}
 SUBSCRIPTION = {
     "source": rendered(Text(), "the kind of broker"),
     "operation": rendered(Text(), "what is done"),
@@ -200,8 +210,9 @@ _AT_LEAST_ONE = {
     ToolKind.HTTP: ("url", "endpoint"),
     ToolKind.PYTHON: ("code", "code_b64", "script"),
     ToolKind.CONTAINER: ("image",),
-    ToolKind.SCRIPT: ("image", "script"),
+    ToolKind.SCRIPT: ("script", "uri", "image"),
 }
+_MISSING_CODES = {ToolKind.SCRIPT: "tool_config"}
 _EXACTLY_ONE = {ToolKind.SPARK: ("sql", "code")}
 
 
@@ -211,6 +222,7 @@ def _kind(kind: ToolKind, keys: Mapping[str, Key]) -> Section:
         title=f"{_article(kind)} {kind} tool",
         keys={**COMMON_KEYS, **keys},
         ignored=_IGNORED,
+        missing_code=_MISSING_CODES.get(kind, "missing_field"),
         at_least_one=_AT_LEAST_ONE.get(kind, ()),
         exactly_one=_EXACTLY_ONE.get(kind, ()),
     )
@@ -234,7 +246,7 @@ KINDS: Mapping[str, Section] = {
         ToolKind.PLAYBOOK: PLAYBOOK,
         ToolKind.POSTGRES: POSTGRES,
         ToolKind.PYTHON: PYTHON,
-        ToolKind.SCRIPT: {**CONTAINER, "script": _SCRIPT},
+        ToolKind.SCRIPT: SCRIPT_TOOL,
         ToolKind.SHELL: SHELL,
         ToolKind.SNOWFLAKE: POSTGRES,
         ToolKind.SPARK: SPARK,

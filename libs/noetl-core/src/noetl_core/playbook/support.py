@@ -36,6 +36,7 @@ class Feature(StrEnum):
     CREDENTIALS = "credentials"
     WORKBOOK = "workbook"
     SCRIPT = "script"
+    SCRIPT_JOB = "script.job"
     CODE_B64_TEMPLATE = "code_b64.template"
 
 
@@ -64,6 +65,7 @@ TITLES: Final[dict[Feature, str]] = {
     Feature.CREDENTIALS: "`auth`",
     Feature.WORKBOOK: "the workbook",
     Feature.SCRIPT: "`script`",
+    Feature.SCRIPT_JOB: "a script as a Kubernetes Job (which only a plug-in can run)",
     Feature.CODE_B64_TEMPLATE: "a template in `code_b64`",
 }
 """How each is called where it is refused."""
@@ -117,6 +119,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         tool(ToolKind.PLAYBOOK),
         tool(ToolKind.POSTGRES),
         tool(ToolKind.PYTHON),
+        tool(ToolKind.SCRIPT),
         tool(ToolKind.SHELL),
         tool(ToolKind.TRANSFER),
         tool(ToolKind.WORKBOOK),

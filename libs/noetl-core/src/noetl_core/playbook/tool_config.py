@@ -128,11 +128,24 @@ def _artifact(fields: Fields, config: dict[str, JsonValue]) -> None:
     config.setdefault("action", "get")
 
 
+def _script(fields: Fields, config: dict[str, JsonValue]) -> None:
+    """A name is as good as a map that has nothing else."""
+    uri = config.pop("uri", None)
+    if uri is not None and "script" in fields.written:
+        fields.invalid("uri", "says the same as `script`: write one of them", code="tool_config")
+    name = config.get("script", uri)
+    if isinstance(name, str):
+        if uri is None:
+            check_templates(name, (*fields.path, "script"), fields.findings, only_warn=True)
+        config["script"] = {"uri": name}
+
+
 _KINDS: Mapping[ToolKind, Callable[[Fields, dict[str, JsonValue]], None]] = {
     ToolKind.PYTHON: _python,
     ToolKind.HTTP: _http,
     ToolKind.WORKBOOK: _workbook,
     ToolKind.NATS: _nats,
+    ToolKind.SCRIPT: _script,
     ToolKind.TRANSFER: _transfer,
     ToolKind.ARTIFACT: _artifact,
 }

@@ -1,4 +1,4 @@
-"""Scripts in object stores, through fsspec where the operator has installed it."""
+"""Scripts in object stores, through fsspec; what it needs for S3, GCS and Azure comes with the worker."""
 
 from __future__ import annotations
 

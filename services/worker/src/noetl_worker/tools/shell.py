@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import Overloaded, Unavailable
@@ -18,16 +19,30 @@ from noetl_worker.tools.tool_config import ToolConfig
 DEFAULT_TIMEOUT_SECONDS = 600.0
 MAX_OUTPUT_BYTES = 1024 * 1024
 """Of each stream, the end is kept."""
+STOP_AT_ERRORS = ("-e",)
 
 _PROGRAM = """
 import subprocess
 code = 0
+variables = {**os.environ, **input_data["variables"]}
 for command in input_data["commands"]:
-    code = subprocess.run(["/bin/sh", *input_data["options"], "-c", command], stdin=subprocess.DEVNULL).returncode
+    line = ["/bin/sh", *input_data["options"], "-c", command, *input_data["arguments"]]
+    code = subprocess.run(line, stdin=subprocess.DEVNULL, env=variables).returncode
     if code:
         break
 result = code if code >= 0 else 128 - code
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commands:
+    """What the shell is given."""
+
+    texts: Sequence[str]
+    options: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+    """From `$0` on."""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 class ShellTool:
@@ -40,12 +55,24 @@ class ShellTool:
     async def run(self, call: ToolCall) -> Outcome:
         """`{stdout, stderr, exit_code}`; a command that fails is the last one, and an error that keeps them."""
         config = ToolConfig(call)
-        timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         try:
-            commands, options = _commands(config)
+            commands = _commands(config)
         except CallFailed as exc:
             return exc.outcome
-        code = PythonCode(source=_PROGRAM, inputs={"commands": [*commands], "options": [*options]})
+        return await self.execute(config, commands)
+
+    async def execute(self, config: ToolConfig, commands: Commands) -> Outcome:
+        """Run commands that somebody has made ready."""
+        timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
+        code = PythonCode(
+            source=_PROGRAM,
+            inputs={
+                "commands": [*commands.texts],
+                "options": [*commands.options],
+                "arguments": [*commands.arguments],
+                "variables": {**commands.variables},
+            },
+        )
         try:
             end = await self._pool.run(owner=config.owner, code=code, timeout_seconds=timeout_seconds)
         except Overloaded as exc:
@@ -57,25 +84,28 @@ class ShellTool:
         return replace(outcome, data=config.secrets.hide_in_data(outcome.data))
 
 
-def _commands(config: ToolConfig) -> tuple[list[str], list[str]]:
+def _commands(config: ToolConfig) -> Commands:
     """The commands, and how the shell is told to treat them.
 
     A text is one program, in which the first command that fails ends it; those of a list are programs each.
     """
     written = config.call.config.get("cmds")
-    value = _rendered(config, written) if isinstance(written, str) else written
+    value = rendered_or_as_written(config, written) if isinstance(written, str) else written
     if isinstance(value, str) and value.strip():
-        return [value], ["-e"]
+        return Commands(texts=[value], options=STOP_AT_ERRORS)
     if isinstance(value, list):
         is_written = isinstance(written, list)
-        commands = [_rendered(config, item) if is_written and isinstance(item, str) else item for item in value]
+        commands = [
+            rendered_or_as_written(config, item) if is_written and isinstance(item, str) else item for item in value
+        ]
         texts = [command for command in commands if isinstance(command, str)]
         if texts and len(texts) == len(commands):
-            return texts, []
+            return Commands(texts=texts)
     raise misconfigured("a shell step needs `cmds`, a text or a list of texts")
 
 
-def _rendered(config: ToolConfig, text: str) -> JsonValue:
+def rendered_or_as_written(config: ToolConfig, text: str) -> JsonValue:
+    """Text of a shell, which may be a template."""
     try:
         return config.call.render(text)
     except TemplateFailed:

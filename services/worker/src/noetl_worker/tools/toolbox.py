@@ -28,6 +28,7 @@ from noetl_worker.tools.python import PythonTool
 from noetl_worker.tools.python_pool import PoolLimits, PythonPool
 from noetl_worker.tools.python_process import ProcessLimits
 from noetl_worker.tools.registry import ToolRegistry
+from noetl_worker.tools.script import ScriptTool
 from noetl_worker.tools.script_source import ScriptLimits, ScriptSources
 from noetl_worker.tools.shared_resources import SharingLimits
 from noetl_worker.tools.shell import MAX_OUTPUT_BYTES, ShellTool
@@ -35,6 +36,7 @@ from noetl_worker.tools.transfer import TransferTool
 from noetl_worker.tools.transfer_sources import TransferAccess
 
 SHELL_OFF = "the operator of this worker has switched the shell off (NOETL_TOOL_SHELL_ENABLED)"
+SCRIPTS_OFF = "the operator of this worker has switched scripts off (NOETL_TOOL_SCRIPT_ENABLED)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ async def build_toolbox(
         children = await stack.enter_async_context(PythonPool(limits=limits, environment=variables))
         scripts = ScriptSources(limits=settings.scripts, clients=clients, credentials=credentials)
         sql_seconds = settings.sql_timeout_seconds
+        python, shell = PythonTool(children, scripts), await _shell(settings, variables, stack)
+        can_script = settings.scripts.enabled
         access = TransferAccess(clients=clients, pools=pools, sessions=sessions, credentials=credentials)
         tools: dict[str, Tool] = {
             "artifact": ArtifactTool(payloads, references=references or EarlierResults()),
@@ -121,15 +125,17 @@ async def build_toolbox(
             "postgres": PostgresTool(
                 pools, credentials=credentials, scripts=scripts, default_timeout_seconds=sql_seconds
             ),
-            "python": PythonTool(children, scripts),
-            "shell": await _shell(settings, variables, stack),
+            "python": python,
+            "script": ScriptTool(python, shell, scripts) if can_script else UnavailableTool(SCRIPTS_OFF),
+            "shell": shell,
             "transfer": TransferTool(access, default_timeout_seconds=sql_seconds),
             **(more_tools or {}),
         }
         if settings.plugins_enabled:
             tools |= await load_plugins(
                 installed_plugins() if plugins is None else plugins,
-                taken=tuple(tools),
+                # A plug-in may run scripts elsewhere, as Jobs of Kubernetes; not if the operator wants none.
+                taken=tuple(kind for kind in tools if kind != "script" or not can_script),
                 environment=lambda kind: ToolEnvironment(
                     settings=settings_of(kind, variables), payloads=payloads, credentials=credentials
                 ),
@@ -138,7 +144,9 @@ async def build_toolbox(
         yield ToolRegistry(tools)
 
 
-async def _shell(settings: ToolboxSettings, variables: Mapping[str, str], stack: AsyncExitStack) -> Tool:
+async def _shell(
+    settings: ToolboxSettings, variables: Mapping[str, str], stack: AsyncExitStack
+) -> ShellTool | UnavailableTool:
     if not settings.shell_enabled:
         return UnavailableTool(SHELL_OFF)
     # Children of its own: what commands print may be more than what code prints.
