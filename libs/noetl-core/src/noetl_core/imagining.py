@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from noetl_core.catalog import to_draft
 from noetl_core.events import Event
@@ -11,7 +12,8 @@ from noetl_core.recorded import Recorded, as_if_recorded
 
 
 def imagine(state: State, facts: Iterable[Event], cause: Recorded) -> State:
-    """The fold of facts that nobody has appended yet, as if they followed at once."""
+    """The fold of facts that nobody has appended yet, as if they followed at once; what is released stays so."""
+    released = state.execution.released
     for fact in facts:
         draft = to_draft(fact, idempotency_key="imagined", event_time=cause.envelope.event_time)
         command = state.commands.get(draft.command_id)
@@ -25,4 +27,4 @@ def imagine(state: State, facts: Iterable[Event], cause: Recorded) -> State:
             time=cause.ingest_time,
         )
         state = fold(state, imagined)
-    return state
+    return replace(state, execution=replace(state.execution, released=released)) if released else state

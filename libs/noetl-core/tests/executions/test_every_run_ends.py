@@ -152,7 +152,7 @@ class RandomRun(PureRun):
             (0 if calm else 8, self._park()),
             (0 if calm else 5, self._lose()),
             (0 if calm else 4, self._pass_deadline()),
-            (0 if calm else 4, self._pause()),
+            (0 if calm else 8, self._pause()),
             (8, self._go_on_again()),
         ]
         possible = [(weight, act) for weight, act in chances if act is not None and weight]

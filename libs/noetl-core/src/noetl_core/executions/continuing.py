@@ -15,6 +15,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import Router
 from noetl_core.executions.state import Execution, StepStatus
 from noetl_core.fold import State
+from noetl_core.imagining import imagine
 from noetl_core.playbook.model import FailureMode
 from noetl_core.recorded import Recorded
 from noetl_core.timestamps import format_time
@@ -40,17 +41,23 @@ def time_of(cause: Recorded) -> str:
 
 
 def router_for(state: State, plan: Plan, cause: Recorded, *, now: str | None = None) -> Router:
-    """Routing from where the execution stands; steps whose admission a worker evaluates are held."""
+    """Routing from where the execution stands; steps whose admission a worker evaluates are held.
+
+    So are those whose answer came while the execution was paused, and that is decided on after this.
+    """
+    later = {one.command_id for one in state.execution.released}
     held = [
         command.evaluation["step"]
         for command in state.commands.values()
-        if command.is_open and command.evaluation and command.evaluation["place"] == Place.ADMIT
+        if command.evaluation and command.evaluation["place"] == Place.ADMIT
+        if command.is_open or command.command_id in later
     ]
     return Router(state.execution, plan, now=now or time_of(cause), cause=cause.stream_version, held=held)
 
 
 def route(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) -> tuple[Event, ...]:
-    """The facts that follow from the outcome of an activation."""
+    """The facts that follow from the outcome of an activation, which `facts` tell if the log does not."""
+    state = imagine(state, facts, cause)
     router = router_for(state, plan, cause)
     for fact in facts:
         router.add(fact)
@@ -60,7 +67,8 @@ def route(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) 
 
 def route_call(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) -> tuple[Event, ...]:
     """As `route`, for a call that has ended: while chunks of it wait for their turn, its step is not left yet."""
-    router = router_for(state, plan, cause)
+    after = imagine(state, facts, cause)
+    router = router_for(after, plan, cause)
     if not router.close_stream(left.step, left.result):
         return route(state, plan, left, cause, *facts)
     for fact in facts:

@@ -41,10 +41,10 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
             return begin(state, content, plan, recorded)
         case CommandCompleted() | CommandFailed():
             command = state.commands[content.command_id]
-            if command.evaluation is not None:
-                return go_on(state, command, plan, recorded)
             if not counts(state, command):
                 return ()
+            if command.evaluation is not None:
+                return go_on(state, command, plan, recorded)
             if command.loop_index is not None:
                 return after_item(state, command, plan, recorded)
             step = state.execution.steps[command.step]

@@ -91,6 +91,9 @@ class Decision:
         reason = self._failure or {"kind": "unknown", "code": "loop.stopped", "message": "the execution has ended"}
         for name in self._loops.open_names():
             self.add(self._loops.done(name, error=reason))
+        for name in self._plan.playbook.steps:
+            if name in self._active and (done := self._loops.never_opened(name, self._activations[name], reason)):
+                self.add(done)
         if self._failure is None:
             self._facts += [WorkflowCompleted(), PlaybookCompleted()]
         else:

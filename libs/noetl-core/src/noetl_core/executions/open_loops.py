@@ -53,12 +53,17 @@ class OpenLoops:
 
     def end_with(self, exited: StepExited) -> LoopDone | None:
         """The end of the loop of an activation that is left, if it has one and it is not over yet."""
-        name, loop = exited.step, self._loops.get(exited.step)
-        if self._plan.playbook.steps[name].loop is None:
+        if self.is_open(exited.step):
+            return self.done(exited.step, error=exited.error)
+        return self.never_opened(exited.step, exited.activation, exited.error or {})
+
+    def never_opened(self, name: str, activation: int, error: Mapping[str, Any]) -> LoopDone | None:
+        """The end of the loop of an activation that is over before its collection was known, if it has one."""
+        loop = self._loops.get(name)
+        has_been = loop is not None and loop.activation == activation
+        if has_been or self._plan.playbook.steps[name].loop is None:
             return None
-        if loop is None or loop.activation != exited.activation:
-            return never_opened(self._execution_id, step=name, activation=exited.activation, error=exited.error or {})
-        return self.done(name, error=exited.error) if loop.is_open else None
+        return never_opened(self._execution_id, step=name, activation=activation, error=error)
 
     def begin(
         self, active: Collection[str], cause_of: Callable[[str], str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 from noetl_core.envelope import Draft
@@ -19,7 +20,10 @@ Decide: TypeAlias = Callable[[State, Recorded, Plan], tuple[Event, ...]]
 def release(state: State, resumed: Recorded, plan: Plan, decide: Decide) -> tuple[Event, ...]:
     """One decision for all of them, each on what the ones before it led to; `now()` is the time of the event itself."""
     facts: list[Event] = []
-    for held in state.execution.released:
+    causes = state.execution.released
+    for place, held in enumerate(causes, start=1):
+        later = replace(state.execution, released=causes[place:])  # an answer among them is still to come
+        state = replace(state, execution=later)
         following = decide(state, _recalled(state, held, resumed), plan)
         facts.extend(following)
         state = imagine(state, following, resumed)
