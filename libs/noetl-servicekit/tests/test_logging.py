@@ -19,7 +19,10 @@ logger = get_logger()
 def _untouched_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
+    loud = {name: logging.getLogger(name).level for name in ("httpx", "httpcore")}
     yield
+    for name, before in loud.items():
+        logging.getLogger(name).setLevel(before)
     logging.captureWarnings(capture=False)
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -69,6 +72,15 @@ def test_lines_below_the_level_are_left_out() -> None:
     logger.warning("loop.restarting")
 
     assert [line["event"] for line in lines(stream)] == ["loop.restarting"]
+
+
+def test_libraries_that_repeat_what_is_sent_stay_silent_even_for_who_debugs() -> None:
+    stream = configured("debug")
+    logging.getLogger("httpx").info("HTTP Request: GET https://example.com/?key=a-secret")
+    logging.getLogger("httpcore.http11").debug("receive_response_headers a-secret")
+    logging.getLogger("asyncio").debug("Using selector: EpollSelector")
+
+    assert [line["logger"] for line in lines(stream)] == ["asyncio"]
 
 
 def test_an_exception_is_one_line_with_its_stack_and_without_local_variables() -> None:

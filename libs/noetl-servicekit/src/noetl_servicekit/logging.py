@@ -15,6 +15,23 @@ FORMATS: Final = ("json", "console")
 LEVELS: Final = ("debug", "info", "warning", "error")
 LIBRARY_EVENT: Final = "library.message"
 
+_SHOW_THE_WIRE: Final = (
+    *(
+        "httpx",
+        "httpcore",
+        "hpack",
+        "h2",
+        "urllib3",
+        "aiohttp.client",
+        "boto3",
+        "botocore",
+        "aiobotocore",
+        "s3transfer",
+    ),
+    *("s3fs", "gcsfs", "google.auth", "adlfs", "azure", "msal", "fsspec"),
+)
+"""Libraries whose debug lines repeat addresses and headers, and with them secrets of users, that only a call knows."""
+
 
 def get_logger() -> FilteringBoundLogger:
     """A logger for a module; it takes its configuration when it is used, not when it is imported."""
@@ -61,6 +78,8 @@ def configure_logging(
         library = logging.getLogger(name)
         library.handlers.clear()
         library.propagate = True
+    for name in _SHOW_THE_WIRE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
 
 
