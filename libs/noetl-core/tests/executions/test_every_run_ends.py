@@ -274,6 +274,8 @@ def check(run: RandomRun) -> None:
                 active[event.step] = event.activation
             case StepExited():
                 assert active.pop(event.step, None) == event.activation, f"{event.step} is left and was not in"
+                if event.status == "ok" and takes_chunks(run.plan, event.step):
+                    assert _places(seen, "told", event) == _places(seen, "routed", event), "chunks are lost"
                 if run.plan.playbook.steps[event.step].loop is not None:
                     assert seen["loop.done", event.step, event.activation] == 1
             case LoopStarted() | LoopDone():
@@ -290,6 +292,10 @@ def check(run: RandomRun) -> None:
     assert {what: times for what, times in seen.items() if times > 1} == {}
     if isinstance(run.events[-1], PlaybookCompleted):
         assert not active, "it completed, and steps are still active"
+
+
+def _places(seen: Counter[Any], what: str, of: StepExited) -> set[tuple[int, int]]:
+    return {place[3:] for place in seen if place[:3] == (what, of.step, of.activation)}
 
 
 @pytest.mark.parametrize("part", range(3))
