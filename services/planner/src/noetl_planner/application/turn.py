@@ -238,14 +238,16 @@ class TurnPlanner:
         turn.answers.append((ask, _constant(Abandonment(stream_version=version, next_attempt=attempt))))
 
     def _pass_deadlines(self, turn: Turn, ask: PassDeadlines) -> None:
-        """One after the other, since each may make the next one void."""
+        """One after the other, since each may make the next one void; what is left is found by the next look."""
         passed = 0
-        while passed < MAX_A_TURN and (draft := next_passed(turn.state, through=ask.through)) is not None:
+        while passed < MAX_A_TURN and len(turn.drafts) < MAX_DRAFTS_A_TURN:
+            if (draft := next_passed(turn.state, through=ask.through)) is None:
+                break
             self._add(turn, draft)
             self._decide_last(turn)
             passed += 1
-        version = turn.state.stream_version
-        turn.answers.append((ask, _constant(DeadlinesPassed(passed=passed, stream_version=version))))
+        answer = DeadlinesPassed(passed=passed, stream_version=turn.state.stream_version)
+        turn.answers.append((ask, _constant(answer)))
 
     def _steer(self, turn: Turn, ask: Steer) -> None:
         draft = steering_draft(turn.state, ask)
@@ -303,12 +305,9 @@ class TurnPlanner:
 
     def _next_for(self, turn: Turn, ask: Complete, first: int) -> Command | None:
         """A command that this completion caused, and that the worker's pool may run; none if it ended the execution."""
-        if turn.state.execution.status.is_final:
-            return None
-        for draft in turn.drafts[first:]:
+        for draft in turn.drafts[first:] if not turn.state.execution.status.is_final else ():
             command = turn.state.commands.get(draft.command_id)
-            is_offered = draft.event_type == "command.issued" and command is not None and command.is_claimable
-            if is_offered and command and command.pool == ask.worker.pool:
+            if draft.event_type == "command.issued" and command and command.pool == ask.worker.pool:
                 return command
         return None
 
