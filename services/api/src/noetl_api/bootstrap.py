@@ -155,7 +155,7 @@ class Api:
             read_payloads=ReadPayloads(payloads, lineage),
             trace_result=TraceResult(lineage),
             watch_events=watch_events,
-            register_playbook=RegisterPlaybook(catalog, next_id=next_id),
+            register_playbook=RegisterPlaybook(catalog, next_id=next_id, plugin_kinds=settings.plugin_kinds),
             find_playbooks=FindPlaybooks(catalog),
             start_execution=StartExecution(
                 log=log,

@@ -27,6 +27,7 @@ class Settings:
     http_listen: Address
     ops_listen: Address
     playbook_env: Mapping[str, str] = field(repr=False)
+    plugin_kinds: tuple[str, ...]
     credential_keys: str = field(repr=False)
     credential_keys_file: Path | None
     credential_key_provider: str
@@ -50,6 +51,7 @@ class Settings:
             http_listen=env.address("NOETL_HTTP_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             playbook_env=_visible(values, env.text("NOETL_PLAYBOOK_ENV", default="")),
+            plugin_kinds=_names(env.text("NOETL_PLUGIN_TOOL_KINDS", default="")),
             credential_keys=env.text("NOETL_CREDENTIAL_KEYS", default=""),
             credential_keys_file=env.optional_path("NOETL_CREDENTIAL_KEYS_FILE"),
             credential_key_provider=env.text("NOETL_CREDENTIAL_KEY_PROVIDER", default=""),
@@ -69,4 +71,8 @@ class Settings:
 
 def _visible(values: Mapping[str, str], names: str) -> dict[str, str]:
     """The variables that templates may read: those that the operator names, and no others."""
-    return {name: values[name] for name in names.replace(",", " ").split() if name in values}
+    return {name: values[name] for name in _names(names) if name in values}
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.replace(",", " ").split())

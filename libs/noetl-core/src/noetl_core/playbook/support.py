@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from enum import StrEnum
 from typing import Final
 
@@ -126,6 +126,13 @@ RELEASE: Final[frozenset[str]] = frozenset(
     }
 )
 """What this release runs. Whoever makes a feature work adds it here, and playbooks that ask for it are accepted."""
+
+
+def release_with(plugin_kinds: Collection[str]) -> frozenset[str]:
+    """What an installation runs whose workers have plug-ins for these kinds, which may take over known ones."""
+    jobs = {Feature.SCRIPT_JOB} if ToolKind.SCRIPT in plugin_kinds else set()
+    return RELEASE | {tool(kind) for kind in plugin_kinds} | jobs
+
 
 EVERYTHING: Final[frozenset[str]] = frozenset({*Feature, *(tool(kind) for kind in ToolKind)})
 """The whole language."""

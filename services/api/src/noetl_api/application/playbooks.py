@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
 from noetl_core.canonical import sha256_hex
 from noetl_core.playbook.model import Playbook
+from noetl_core.playbook.support import REGISTERED, release_with
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.catalog import CatalogPage, CatalogStore, NewVersion, PlaybookSource, Registered
 from noetl_core.ports.event_log import Scope
@@ -28,16 +29,17 @@ MAX_PAGE: Final = 1000
 class RegisterPlaybook:
     """Stores playbooks that can run, and no others."""
 
-    def __init__(self, store: CatalogStore, *, next_id: Callable[[], int]) -> None:
+    def __init__(self, store: CatalogStore, *, next_id: Callable[[], int], plugin_kinds: Collection[str] = ()) -> None:
         self._store = store
         self._next_id = next_id
+        self._supported = release_with(plugin_kinds)
 
     async def __call__(self, caller: Caller, scope: Scope | None, content: str) -> Registered:
         """The version of this content; raises `PlaybookInvalid` with every problem, and then stores nothing."""
         caller.require(Role.WRITER)
         owner = acting_scope(caller, scope)
         # On a thread: a megabyte of YAML takes seconds, which nobody else should wait for.
-        playbook, warnings = await asyncio.to_thread(parse_playbook, content)
+        playbook, warnings = await asyncio.to_thread(parse_playbook, content, supported=self._supported)
         version = NewVersion(
             catalog_id=str(self._next_id()),
             path=playbook.path,
@@ -95,7 +97,7 @@ class ParsedPlaybooks:
         if catalog_id in self._parsed:
             self._parsed.move_to_end(catalog_id)
             return self._parsed[catalog_id]
-        playbook, _ = await asyncio.to_thread(parse_playbook, source.content)
+        playbook, _ = await asyncio.to_thread(parse_playbook, source.content, supported=REGISTERED)
         self._parsed[catalog_id] = playbook
         if len(self._parsed) > self._capacity:
             self._parsed.popitem(last=False)

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from noetl_core.errors import PlaybookInvalid, Problem
 from noetl_core.playbook.schema import playbook_schema
+from noetl_core.playbook.support import release_with
 from noetl_core.playbook.validate import parse_playbook
 
 from noetl_cli.exits import ExitCode
@@ -22,8 +23,15 @@ def playbook() -> None:
 
 @playbook.command()
 @click.argument("files", nargs=-1, required=True, type=SOURCE_FILE, metavar="FILE...")
+@click.option(
+    "--plugin-kind",
+    "plugin_kinds",
+    multiple=True,
+    metavar="KIND",
+    help="A tool kind that a plug-in provides; repeatable.",
+)
 @output_option
-def validate(*, files: tuple[str, ...], output: Output) -> None:
+def validate(*, files: tuple[str, ...], plugin_kinds: tuple[str, ...], output: Output) -> None:
     """Check playbooks as registration would, and list every problem with its line.
 
     Needs no server. Exits with 2 if any of them would be refused; warnings do not count.
@@ -33,7 +41,7 @@ def validate(*, files: tuple[str, ...], output: Output) -> None:
       noetl playbook validate hello.yaml
       noetl playbook validate examples/playbooks/*.yaml -o json | jq '.files[] | select(.valid | not)'
     """
-    checked = [_check(file) for file in files]
+    checked = [_check(file, plugin_kinds) for file in files]
     are_valid = not any(one.problems for one in checked)
     if output is Output.JSON:
         echo_json({"valid": are_valid, "files": [one.document() for one in checked]})
@@ -87,10 +95,10 @@ class _Checked:
             click.echo(f"{self.file}: ok")
 
 
-def _check(file: str) -> _Checked:
+def _check(file: str, plugin_kinds: tuple[str, ...]) -> _Checked:
     name = shown_name(file)
     try:
-        parsed, warnings = parse_playbook(read_playbook(file))
+        parsed, warnings = parse_playbook(read_playbook(file), supported=release_with(plugin_kinds))
     except PlaybookInvalid as exc:
         return _Checked(file=name, problems=exc.problems)
     return _Checked(file=name, path=parsed.path, warnings=warnings)
