@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl_core.children.events import CommandParked
 from noetl_core.commands.events import CallDone, CommandCompleted
 from noetl_core.deadlines.events import DeadlinePassed
+from noetl_core.deadlines.state import open_deadlines
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.loops.events import LoopDone
 from noetl_core.steering.events import ExecutionPaused, ExecutionResumed
+from noetl_core.timestamps import format_time
 from noetl_testkit.pure_run import PureRun
 
 ADMITTED_BY_ROWS = """
@@ -107,3 +110,25 @@ workflow:
     assert not [one for one in run.events if isinstance(one, StepExited)]
     run.go_on()
     assert run.entered() == ["a", "c"]
+
+
+def test_calls_whose_time_is_over_during_a_pause_are_not_held_one_by_one() -> None:
+    playbook = """
+workflow:
+- {step: a, tool: {kind: noop}, loop: {in: [1, 2, 3], spec: {mode: parallel, max_in_flight: 3}}}
+"""
+    run = PureRun.of(playbook).start()
+    stored = run.store({})
+    for command in run.open():
+        ids = {"command_id": command.command_id, "call_id": command.command_id, "child_execution_id": "9"}
+        run.happens(CommandParked(step="a", worker_id="w", payload_ref=stored, timeout_seconds=5.0, **ids))
+    run.happens(ExecutionPaused(reason="", paused_by="ada"))
+    for due in list(open_deadlines(run.state.execution, run.state.commands)):
+        at = format_time(due.at)
+        run.happens(DeadlinePassed(what=due.what.value, deadline=at, step="a", activation=1, command_id=due.command_id))
+
+    assert run.state.execution.held == ()
+    assert [command.is_claimable for command in run.open()] == [True, True, True]
+    run.happens(ExecutionResumed(reason="", resumed_by="ada"))
+    run.go_on()
+    assert run.state.execution.status is ExecutionStatus.COMPLETED

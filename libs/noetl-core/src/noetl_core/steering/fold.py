@@ -42,12 +42,13 @@ def evolve(execution: Execution, event: SteeringEvent) -> Execution:
 def is_held(execution: Execution, recorded: Recorded) -> bool:
     """Whether the decision on an event waits for the execution to be resumed.
 
-    The end of an execution's time is not held: deadlines count while it is paused.
+    The end of an execution's time is not held: deadlines count while it is paused. Nor is that of a call which waits
+    for a child: it issues nothing, and as many may wait as a loop has items.
     """
     if execution.status is not ExecutionStatus.PAUSED or not is_cause(recorded):
         return False
     content = recorded.content
-    return not (isinstance(content, DeadlinePassed) and content.what == DeadlineOf.EXECUTION)
+    return not (isinstance(content, DeadlinePassed) and content.what != DeadlineOf.STEP)
 
 
 def hold(execution: Execution, recorded: Recorded) -> Execution:
