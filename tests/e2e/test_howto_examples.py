@@ -13,12 +13,17 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from noetl_core.canonical import encode
 from noetl_testkit.conformance import Came, Case, run_all
 from noetl_testkit.local_stack import LocalStack
+from noetl_worker.application.event_result import MAX_CONTEXT_BYTES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "howto").glob("*.yaml"))
+PLAYBOOKS = [ROOT / "examples" / "playbooks" / f"{name}.yaml" for name in ("conditional", "failing", "two_steps")]
+"""Have tests of their own; here only their events are looked at."""
 CLIENT_SECRET = "a-client-secret-of-the-shop"
+TYPICAL_RESULT_BYTES = 2048
 TOKEN = "the-access-token-of-the-shop"
 
 EXPECTED: Mapping[str, Mapping[str, Any]] = {
@@ -114,7 +119,7 @@ def outcomes(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Map
                 expect={},
                 payload={"api": url, **PAYLOADS.get(file.stem, {})},
             )
-            for file in EXAMPLES
+            for file in [*EXAMPLES, *PLAYBOOKS]
         ]
         return asyncio.run(run_all(cases, stack.endpoint, stack.home.root / "payloads"))
 
@@ -128,6 +133,16 @@ def test_an_example_does_what_its_page_says(file: Path, outcomes: Mapping[str, C
     assert came.state is not None
     assert (came.state.execution.status.value, came.state.execution.error) == ("COMPLETED", None)
     assert {step: came.results[step] for step in EXPECTED[file.stem]} == EXPECTED[file.stem]
+
+
+@pytest.mark.parametrize("file", [*EXAMPLES, *PLAYBOOKS], ids=lambda file: file.stem)
+def test_what_events_tell_of_results_is_small(file: Path, outcomes: Mapping[str, Came | BaseException]) -> None:
+    came = outcomes[file.stem]
+
+    assert isinstance(came, Came), repr(came)
+    sizes = sorted(len(encode(dict(event.envelope.result))) for event in came.events if event.envelope.result)
+    assert sizes[(len(sizes) * 99 - 1) // 100] < TYPICAL_RESULT_BYTES
+    assert sizes[-1] < MAX_CONTEXT_BYTES + TYPICAL_RESULT_BYTES
 
 
 def test_no_secret_of_the_keychain_is_in_any_event_or_result(outcomes: Mapping[str, Came | BaseException]) -> None:
