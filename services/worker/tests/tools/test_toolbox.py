@@ -150,6 +150,7 @@ def test_settings_come_from_the_environment(tmp_path: Path) -> None:
     assert (settings.slots, settings.python_spares, settings.scripts.root) == (3, 1, tmp_path)
     assert (settings.postgres.max_connections_per_pool, settings.postgres.max_result_bytes) == (2, 2048)
     assert (settings.duckdb.memory_limit, settings.duckdb.max_result_bytes) == ("1GB", 2048)
+    assert settings.python.max_result_bytes == 2048
     assert (settings.http.max_response_bytes, settings.nats.max_value_bytes) == (4096, 4096)
     assert settings.postgres.sharing.idle_seconds == settings.nats.sharing.idle_seconds == 5
 

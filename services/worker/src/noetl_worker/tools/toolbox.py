@@ -50,6 +50,7 @@ class ToolboxSettings:
     http_timeout_seconds: float = 30.0
     sql_timeout_seconds: float = 600.0
     scripts: ScriptLimits = field(default_factory=ScriptLimits)
+    python: ProcessLimits = field(default_factory=ProcessLimits)
     http: HttpLimits = field(default_factory=HttpLimits)
     postgres: PostgresLimits = field(default_factory=PostgresLimits)
     duckdb: DuckdbLimits = field(default_factory=DuckdbLimits)
@@ -73,6 +74,7 @@ class ToolboxSettings:
             http_timeout_seconds=env.number("NOETL_TOOL_HTTP_TIMEOUT_SECONDS", default=30.0, minimum=0.1),
             sql_timeout_seconds=env.number("NOETL_TOOL_SQL_TIMEOUT_SECONDS", default=600.0, minimum=0.1),
             scripts=ScriptLimits(root=root, enabled=env.boolean("NOETL_TOOL_SCRIPT_ENABLED", default=True)),
+            python=ProcessLimits(max_result_bytes=max_result_bytes),
             http=HttpLimits(max_response_bytes=max_response_bytes),
             postgres=PostgresLimits(
                 max_connections_per_pool=env.integer("NOETL_TOOL_POSTGRES_POOL_SIZE", default=8, minimum=1),
@@ -107,7 +109,7 @@ async def build_toolbox(
         pools = await stack.enter_async_context(PostgresPools(settings.postgres))
         sessions = await stack.enter_async_context(DuckdbSessions(settings.duckdb, environment=variables))
         buses = await stack.enter_async_context(NatsConnections(settings.nats))
-        limits = PoolLimits(size=settings.slots, spares=settings.python_spares)
+        limits = PoolLimits(size=settings.slots, spares=settings.python_spares, process=settings.python)
         children = await stack.enter_async_context(PythonPool(limits=limits, environment=variables))
         scripts = ScriptSources(limits=settings.scripts, clients=clients, credentials=credentials)
         sql_seconds = settings.sql_timeout_seconds
