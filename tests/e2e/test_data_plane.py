@@ -17,7 +17,7 @@ from noetl_core.canonical import encode, sha256_hex
 from noetl_core.payloads import PayloadRef
 from noetl_testkit.local_stack import LocalStack
 
-LARGE_BYTES = 80 * 1024 * 1024
+LARGE_BYTES = 32 * 1024 * 1024
 MAX_MEMORY = 8
 """A worker holds a few copies of a result while it is read, checked and spelled; more would be a leak."""
 
