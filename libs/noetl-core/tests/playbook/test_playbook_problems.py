@@ -358,6 +358,7 @@ def test_nobody_waits_for_a_playbook_in_a_frame(around: str) -> None:
     ]
     accepted(in_step(f"tool: {{kind: playbook, path: p}}, {around}"))
     accepted(in_step(f"tool: {WAITING}, loop: {{in: []}}"))
+    accepted(in_step("tool: [{kind: playbook, path: p, return_step: r, loop: {in: []}}]"))
 
 
 def test_a_call_is_followed_through_tasks_that_call_tasks() -> None:

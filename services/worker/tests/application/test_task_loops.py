@@ -167,10 +167,3 @@ def test_an_item_cannot_jump_away() -> None:
     with pytest.raises(PlaybookInvalid) as refused:
         parse_playbook(HEAD + task(rest=jump) + "  - {name: b, kind: noop}\n", supported=EVERYTHING)
     assert [problem.code for problem in refused.value.problems] == ["playbook.invalid_field"]
-
-
-def test_an_item_cannot_wait_for_a_playbook() -> None:
-    waiting = task().replace("kind: noop", "kind: playbook, path: x, return_step: y")
-    with pytest.raises(PlaybookInvalid) as refused:
-        parse_playbook(HEAD + waiting, supported=EVERYTHING)
-    assert [problem.code for problem in refused.value.problems] == ["playbook.wait_in_frame"]

@@ -21,9 +21,6 @@ def check_stages(workflow: Workflow, workbook: Workbook, findings: Findings) -> 
             message = f"a playbook that is waited for cannot run in {within}"
             suggestion = "leave out `return_step`, or loop in mode sequential or parallel without frames"
             findings.error("wait_in_frame", message, path, suggestion=suggestion)
-        elif workbook.waits(tool) and any(task.tool is tool and task.loop for task in step.tasks):
-            message = "a playbook that is waited for cannot run in the loop of a task"
-            findings.error("wait_in_frame", message, path, suggestion="loop over the step instead")
 
 
 def _check_sources(step: Step, workflow: Workflow, path: Path, findings: Findings) -> None:

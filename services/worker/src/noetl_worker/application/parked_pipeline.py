@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from noetl_core.call_logs import CallOutput
-from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.errors import Corrupt
 from noetl_core.playbook.views import CallView
 
 from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.iteration import Iteration
-from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeError, OutcomeMeta
+from noetl_worker.application.outcome import Outcome
+from noetl_worker.application.parked_loop import LoopStand, loop_object, read_loop
+from noetl_worker.application.parked_outcome import outcome_object, read_outcome
 from noetl_worker.application.scopes import PipelineScope
 
 FORMAT = 1
+FORMAT_WITH_LOOP = 2
+"""A release that knows no waiting items must not go on from these as if there were none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,8 @@ class Stand:
     captured: CapturedOutput
     path: str
     return_step: str
+    loop: LoopStand | None = None
+    """The loop of the task that it stands at, if calls of its items wait."""
 
 
 def encode_stand(stand: Stand) -> bytes:
@@ -41,7 +47,7 @@ def encode_stand(stand: Stand) -> bytes:
     scope = stand.scope
     return encode(
         {
-            "format": FORMAT,
+            "format": FORMAT_WITH_LOOP if stand.loop else FORMAT,
             "position": stand.position,
             "task_runs": stand.task_runs,
             "attempt": stand.attempt,
@@ -52,10 +58,11 @@ def encode_stand(stand: Stand) -> bytes:
             "previous": scope.previous,
             "iteration": dict(scope.iteration.scope) if scope.iteration else None,
             "has_output": scope.output is not None,
-            "last": _outcome_object(stand.last),
+            "last": outcome_object(stand.last),
             "path": stand.path,
             "return_step": stand.return_step,
             "captured": [output.to_json() for output in (*stand.captured.first, *stand.captured.last)],
+            **({"loop": loop_object(stand.loop)} if stand.loop else {}),
         }
     )
 
@@ -63,7 +70,7 @@ def encode_stand(stand: Stand) -> bytes:
 def decode_stand(data: bytes, outer: Mapping[str, object], iteration: Iteration | None = None) -> Stand:
     """What was encoded, over names as they are now; raises `Corrupt` for what another release has parked."""
     fields = decode(data)
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") not in (FORMAT, FORMAT_WITH_LOOP):
         raise Corrupt("these bytes hold no pipeline of this format")
     if iteration is not None:
         iteration = replace(iteration, scope=dict(cast("JsonObject", fields.get("iteration") or {})))
@@ -71,7 +78,7 @@ def decode_stand(data: bytes, outer: Mapping[str, object], iteration: Iteration 
 
 
 def _stand(fields: Mapping[str, Any], outer: Mapping[str, object], iteration: Iteration | None) -> Stand:
-    last = _outcome(fields["last"])
+    last = read_outcome(fields["last"])
     captured = CapturedOutput()
     for output in fields["captured"]:
         captured.keep(CallOutput(**output))
@@ -93,37 +100,5 @@ def _stand(fields: Mapping[str, Any], outer: Mapping[str, object], iteration: It
         captured=captured,
         path=fields["path"],
         return_step=fields["return_step"],
-    )
-
-
-def _outcome_object(outcome: Outcome) -> JsonObject:
-    facts: dict[str, JsonValue] = {
-        name: dict(value) for name in ("py", "http", "pg") if (value := getattr(outcome, name)) is not None
-    }
-    return {
-        "data": outcome.data,
-        "error": outcome.error.to_json() if outcome.error else None,
-        "attempt": outcome.meta.attempt,
-        "duration_ms": outcome.meta.duration_ms,
-        **facts,
-    }
-
-
-def _outcome(fields: Mapping[str, Any]) -> Outcome:
-    error = fields["error"]
-    return Outcome(
-        data=fields["data"],
-        error=OutcomeError(
-            kind=ErrorKind(error["kind"]),
-            code=error["code"],
-            message=error["message"],
-            retryable=error["retryable"],
-            status_code=error.get("status_code"),
-        )
-        if error
-        else None,
-        py=fields.get("py"),
-        http=fields.get("http"),
-        pg=fields.get("pg"),
-        meta=OutcomeMeta(attempt=fields["attempt"], duration_ms=fields["duration_ms"]),
+        loop=read_loop(fields["loop"]) if fields.get("loop") else None,
     )

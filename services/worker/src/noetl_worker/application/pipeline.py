@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,6 @@ from noetl_core.playbook.model import (
     Action,
     Do,
     KeychainEntry,
-    LoopMode,
     Step,
     Task,
     TaskLoop,
@@ -26,19 +26,20 @@ from noetl_core.playbook.model import (
 )
 from noetl_core.ports.commands import GrantedCommand
 
-from noetl_worker.application.child_calls import ChildCalls, Waiting, read_call
+from noetl_worker.application.child_calls import Asked, ChildCalls, Waiting, read_call
 from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.pages import PageError, Pages
+from noetl_worker.application.parked_loop import WaitingItem
 from noetl_worker.application.parked_pipeline import Stand, decode_stand, encode_stand
 from noetl_worker.application.pipeline_run import PipelineEnd, PipelineRun
 from noetl_worker.application.pipeline_streams import PipelineStreams
 from noetl_worker.application.policy import number_of
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.scopes import PipelineScope
-from noetl_worker.application.task_loop import Items, told_together
+from noetl_worker.application.task_loop import ItemWait, TaskLoopRun
 from noetl_worker.application.tool_call import Tool as CallableTool
 from noetl_worker.application.tool_call import ToolCall
 
@@ -59,6 +60,22 @@ class _Waits(Exception):
         self.park = park
 
 
+class _ItemWaits(Exception):
+    def __init__(self, wait: ItemWait) -> None:
+        super().__init__("waits")
+        self.wait = wait
+
+
+async def _stored(run: PipelineRun, attempt: int, asked: Asked) -> bytes:
+    """Where the pipeline is parked if the call waits; for an item only whether what is around it could be."""
+    if run.around is None:
+        return await asyncio.to_thread(encode_stand, run.stand(attempt=attempt, asked=asked))
+    if not run.around.is_storable:
+        await asyncio.to_thread(encode_stand, run.around.snapshot())
+        run.around.is_storable = True
+    return b""
+
+
 class Pipeline:
     """A single tool is a pipeline of one; its result then has no labels."""
 
@@ -68,6 +85,7 @@ class Pipeline:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.time,
         max_task_runs: int = MAX_TASK_RUNS,
         limits: RateLimits | None = None,
         keychain: Keychain | None = None,
@@ -82,6 +100,7 @@ class Pipeline:
         self._max_task_runs = max_task_runs
         self._sleep = sleep
         self._chance = chance
+        self._clock = clock
 
     async def __call__(
         self,
@@ -117,24 +136,29 @@ class Pipeline:
 
     async def _run_loop(self, run: PipelineRun, task: Task, loop: TaskLoop) -> PipelineEnd | None:
         """Run a task for each item of its loop; whether one of them ends in `break` concerns only that item."""
+        parked, run.answered = run.answered, None
+        stand = parked.loop if isinstance(parked, Stand) else None
+        answered = run.command.parked.call_id if stand and run.command.parked else ""
         try:
-            items = Items.of(loop, run.names(task, 1), run.now)
+            items = TaskLoopRun(run, task, loop, stand) if stand else TaskLoopRun.begin(run, task, loop)
         except (TemplateFailed, LoopInvalid) as exc:
             return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
-
-        parallel = loop.mode is LoopMode.PARALLEL
-        origin = run.scope.copy() if parallel else run.scope  # §6.5: parallel items do not see each other's writes
-
-        async def run_item(index: int) -> Outcome:
-            item = run.for_item(task, loop, items.values, index, origin)
-            before = item.scope.copy()
-            end = await self._run_to_end(item, item.step)
-            run.scope.take_back(item.scope, before=before)
-            run.task_runs += item.task_runs - item.runs_before
-            return end.outcome
-
-        outcome = told_together(await items.run(run_item))
+        await items.run(self._run_item, answered=answered)
+        if items.stand.waiting:
+            try:
+                data = await asyncio.to_thread(encode_stand, run.stand(loop=items.stand))
+            except NotCanonical as exc:
+                return run.failed(ErrorKind.SCHEMA, "RESULT_NOT_JSON", exc.message)
+            raise _Waits(PipelinePark(stand=data, waiting=items.stand.next_call.waiting(self._clock())))
+        outcome = items.told()
         return run.follow(task, outcome, Action(do=Do.FAIL if outcome.error else Do.CONTINUE))
+
+    async def _run_item(self, item: PipelineRun) -> Outcome | ItemWait:
+        """§10.1: an item whose call waits leaves the others to go on."""
+        try:
+            return (await self._run_to_end(item, item.step)).outcome
+        except _ItemWaits as waits:
+            return waits.wait
 
     async def _run_task(self, run: PipelineRun, task: Task) -> PipelineEnd | None:
         """Run one task, page by page if it has pages; returns the end of the pipeline if this was it."""
@@ -200,7 +224,7 @@ class Pipeline:
         raise AssertionError("unreachable")
 
     async def _call_child(
-        self, run: PipelineRun, task: Task, call: ToolCall, children: ChildCalls, answered: Stand | None
+        self, run: PipelineRun, task: Task, call: ToolCall, children: ChildCalls, answered: Stand | WaitingItem | None
     ) -> Outcome:
         """§10.1: a call that waits gives its slot back, from wherever the pipeline stands."""
         command = run.command
@@ -215,17 +239,17 @@ class Pipeline:
         asked = read_call(call)
         if isinstance(asked, Outcome):
             return asked
-        if asked.return_step and run.is_nested:
-            message = "an item of a task's loop cannot wait for a playbook"
-            return Outcome.failed(kind=ErrorKind.UNKNOWN, code="WAIT_IN_TASK_LOOP", message=message)
         place, number = run.count_call(task)
         try:  # before the child exists: what cannot be parked must not start it
-            stand = await asyncio.to_thread(encode_stand, run.stand(call.attempt, asked)) if asked.return_step else b""
+            stand = await _stored(run, call.attempt, asked) if asked.return_step else b""
         except NotCanonical as exc:
             return Outcome.failed(kind=ErrorKind.SCHEMA, code="RESULT_NOT_JSON", message=exc.message)
         key = call_id(command_key=place, label=task.label, run=number)
         started = await children.start(command, asked, call_id=key)
         if isinstance(started, Waiting):
+            if run.around is not None:
+                until = self._clock() + started.timeout_seconds
+                raise _ItemWaits(ItemWait(started=started, until=until, attempt=call.attempt))
             raise _Waits(PipelinePark(stand=stand, waiting=started))
         return started
 

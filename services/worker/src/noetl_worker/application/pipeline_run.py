@@ -23,9 +23,10 @@ from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
 from noetl_worker.application.captured_output import CapturedOutput
-from noetl_worker.application.child_calls import Asked
+from noetl_worker.application.child_calls import Asked, Waiting
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.parked_loop import LoopStand, WaitingItem
 from noetl_worker.application.parked_pipeline import Stand
 from noetl_worker.application.policy import Retry, choose, retry_of
 from noetl_worker.application.scopes import PipelineScope
@@ -60,14 +61,16 @@ class PipelineRun:
     captured: CapturedOutput = field(default_factory=CapturedOutput)
     runs: dict[str, int] = field(default_factory=dict)
     """How many calls of each task have begun that start a child: a rule that retries wants another one."""
-    answered: Stand | None = None
+    answered: Stand | WaitingItem | None = None
     """Where it was parked, until the call that waited has had its outcome."""
     runs_before: int = 0
-    is_nested: bool = False
-    """Whether it runs one item of a task's loop."""
+    around: PipelineRun | None = None
+    """The pipeline whose task loops, if it runs one item of that loop."""
+    is_storable: bool = False
+    """Whether what it remembers has been seen to have bytes."""
 
-    def stand(self, attempt: int, asked: Asked) -> Stand:
-        """Where it is parked."""
+    def stand(self, *, attempt: int = 1, asked: Asked | None = None, loop: LoopStand | None = None) -> Stand:
+        """Where it is parked: at a call, or in a loop whose items wait."""
         return Stand(
             position=self.position,
             task_runs=self.task_runs,
@@ -76,9 +79,14 @@ class PipelineRun:
             scope=self.scope,
             last=self.last,
             captured=self.captured,
-            path=asked.path,
-            return_step=asked.return_step or "",
+            path=asked.path if asked else "",
+            return_step=(asked.return_step if asked else None) or "",
+            loop=loop,
         )
+
+    def snapshot(self) -> Stand:
+        """What it remembers now, apart from what items change while they run beside each other."""
+        return replace(self.stand(), scope=self.scope.copy(), runs=dict(self.runs), captured=CapturedOutput())
 
     def go_on_from(self, stand: Stand) -> None:
         """Take up what another worker has parked."""
@@ -103,13 +111,35 @@ class PipelineRun:
             scope=origin.for_item(iteration, key=f"{task.label}/{index}"),
             position=0,
             runs_before=self.task_runs,
-            is_nested=True,
+            around=self,
         )
+
+    def waiting_item(self, started: Waiting, *, until: float, attempt: int, before: PipelineScope) -> WaitingItem:
+        """What this run of an item has come to, when its call waits."""
+        return WaitingItem(
+            call_id=started.call_id,
+            child_execution_id=started.child_execution_id,
+            path=started.path,
+            return_step=started.return_step,
+            until=until,
+            attempt=attempt,
+            task_runs=self.task_runs - self.runs_before,
+            written=self.scope.written(since=before),
+            iteration=dict(self.scope.iteration.scope) if self.scope.iteration else {},
+        )
+
+    def go_on_as(self, item: WaitingItem) -> None:
+        """Take up an item whose call has been answered."""
+        self.task_runs += item.task_runs
+        self.scope.put(item.written)
+        if self.scope.iteration is not None:
+            self.scope.iteration.scope.update(item.iteration)
+        self.answered = item
 
     def count_call(self, task: Task) -> tuple[str, int]:
         """What a call belongs to, and its number there: neither depends on what runs beside it."""
         place = str(self.scope.outer.get("idempotency_key") or self.command.idempotency_key)
-        counted = f"{place}/{task.label}" if self.is_nested else task.label
+        counted = f"{place}/{task.label}" if self.around else task.label
         self.runs[counted] = self.runs.get(counted, 0) + 1
         return place, self.runs[counted]
 

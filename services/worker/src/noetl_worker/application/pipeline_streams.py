@@ -32,7 +32,7 @@ class PipelineStreams:
 
         Items of a task's loop may run at the same time, and have no order in which chunks could be counted.
         """
-        if tool.stream is None or run.is_nested:
+        if tool.stream is None or run.around is not None:
             return None
         rows = max(int(number_of(tool.stream.chunk_rows, run.names(task, 1), run.now)), 1)
         call = run.runs.get(_STREAMS, 0)

@@ -15,6 +15,14 @@ from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import Outcome
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a pipeline has set, by scope."""
+
+    variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    step_scope: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class PipelineScope:
     """Names of one run of a pipeline; what it writes to `ctx` shows at once, and is told with its result."""
@@ -73,11 +81,19 @@ class PipelineScope:
 
     def take_back(self, item: PipelineScope, *, before: PipelineScope) -> None:
         """What an item has set since `before`, in the order in which items end."""
-        for mine, its, old in (
-            (self.variables, item.variables, before.variables),
-            (self.step_scope, item.step_scope, before.step_scope),
-        ):
-            mine.update({name: value for name, value in its.items() if name not in old or old[name] is not value})
+        self.put(item.written(since=before))
+
+    def written(self, *, since: PipelineScope) -> Written:
+        """What was set since then."""
+        return Written(
+            variables=_changed(self.variables, since.variables),
+            step_scope=_changed(self.step_scope, since.step_scope),
+        )
+
+    def put(self, written: Written) -> None:
+        """Set what was written elsewhere."""
+        self.variables.update(written.variables)
+        self.step_scope.update(written.step_scope)
 
     def with_outcome(self, outcome: Outcome, *, label: str, attempt: int) -> dict[str, object]:
         """What rules see: the names of the task, and the envelope of its outcome as `output`."""
@@ -123,3 +139,7 @@ class PipelineScope:
         self.last_label = label
         self.previous = result
         self.output = CallView(envelope=outcome.envelope(), result=outcome.data)
+
+
+def _changed(now: Mapping[str, JsonValue], before: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {name: value for name, value in now.items() if name not in before or before[name] is not value}

@@ -3,44 +3,101 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.loops.collection import collection_of, width_of
 from noetl_core.playbook.expressions import render
-from noetl_core.playbook.model import LoopMode, TaskLoop
+from noetl_core.playbook.model import LoopMode, Task, TaskLoop
 
+from noetl_worker.application.child_calls import Waiting
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.parked_loop import LoopStand, WaitingItem
+from noetl_worker.application.pipeline_run import PipelineRun
+from noetl_worker.application.scopes import Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
-    """What a task loops over, and how many at once."""
+class ItemWait:
+    """The call of an item has started a child, and waits for its end."""
 
-    values: Sequence[JsonValue]
-    width: int
+    started: Waiting
+    until: float
+    attempt: int
+
+
+class TaskLoopRun:
+    """The items of one loop: those that have ended, those whose calls wait, and those whose turn will come."""
+
+    def __init__(self, run: PipelineRun, task: Task, loop: TaskLoop, stand: LoopStand) -> None:
+        self.stand = stand
+        self._run = run
+        self._task = task
+        self._loop = loop
+        self._origin = run.scope
+        if stand.origin is not None:
+            variables, step_scope = dict(stand.origin.variables), dict(stand.origin.step_scope)
+            self._origin = replace(run.scope.copy(), variables=variables, step_scope=step_scope)
 
     @classmethod
-    def of(cls, loop: TaskLoop, names: Mapping[str, object], now: str) -> Items:
+    def begin(cls, run: PipelineRun, task: Task, loop: TaskLoop) -> TaskLoopRun:
         """Evaluate the templates of a loop; raises `TemplateFailed` and `LoopInvalid`."""
-        values = collection_of(render(loop.items, names, now=now, wants_data=True))
-        width = width_of(render(loop.max_in_flight, names, now=now))
-        return cls(values=values, width=1 if loop.mode is LoopMode.SEQUENTIAL else width)
+        names = run.names(task, 1)
+        values = collection_of(render(loop.items, names, now=run.now, wants_data=True))
+        width = width_of(render(loop.max_in_flight, names, now=run.now))
+        if loop.mode is LoopMode.SEQUENTIAL:
+            return cls(run, task, loop, LoopStand(values=values, width=1))
+        scope = run.scope.copy()  # §6.5: parallel items do not see each other's writes
+        origin = Written(variables=scope.variables, step_scope=scope.step_scope)
+        return cls(run, task, loop, LoopStand(values=values, width=width, origin=origin))
 
-    async def run(self, run_item: Callable[[int], Awaitable[Outcome]]) -> list[Outcome]:
-        """Run every item, as many at once as may; what it gave stands at its index."""
-        outcomes: list[Outcome] = [Outcome()] * len(self.values)
-        indices = iter(range(len(self.values)))
+    async def run(self, run_item: Callable[[PipelineRun], Awaitable[Outcome | ItemWait]], *, answered: str) -> None:
+        """Run items, as many at once as may, until nothing can go on: one that waits keeps its place among them.
+
+        The item whose call was answered goes first, from where it stood.
+        """
+        resumed = dict([self.stand.take(answered)]) if answered else {}
+        turns = iter([*resumed, *(index for index in self.stand.unstarted() if index not in resumed)])
 
         async def take_turns() -> None:
-            for index in indices:
-                outcomes[index] = await run_item(index)
+            for index in turns:
+                if not await self._take_turn(run_item, index, resumed.get(index)):
+                    return
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.width, len(self.values))):
-                group.create_task(take_turns())
-        return outcomes
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.stand.width - len(self.stand.waiting), len(self.stand.values))):
+                    group.create_task(take_turns())
+        except ExceptionGroup as trouble:  # of our own: whoever runs the command knows what to do about each kind
+            raise trouble.exceptions[0] from None
+
+    async def _take_turn(
+        self,
+        run_item: Callable[[PipelineRun], Awaitable[Outcome | ItemWait]],
+        index: int,
+        resumed: WaitingItem | None,
+    ) -> bool:
+        """Whether the item has ended, and another one may have its place."""
+        run = self._run
+        item = run.for_item(self._task, self._loop, self.stand.values, index, self._origin)
+        before = item.scope.copy()
+        if resumed is not None:
+            item.go_on_as(resumed)
+        end = await run_item(item)
+        if isinstance(end, ItemWait):
+            self.stand.waiting[index] = item.waiting_item(
+                end.started, until=end.until, attempt=end.attempt, before=before
+            )
+            return False
+        self.stand.finished[index] = end
+        run.scope.take_back(item.scope, before=before)
+        run.task_runs += item.task_runs - item.runs_before
+        return True
+
+    def told(self) -> Outcome:
+        """What all of them gave, once all have ended."""
+        return told_together([self.stand.finished[index] for index in range(len(self.stand.values))])
 
 
 def told_together(outcomes: Sequence[Outcome]) -> Outcome:
