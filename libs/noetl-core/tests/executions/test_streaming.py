@@ -360,6 +360,18 @@ def test_a_condition_that_needs_the_rows_fails_the_step_and_not_the_planner() ->
     assert run.state.execution.error is not None
 
 
+def test_a_value_that_no_event_can_carry_is_not_set_for_a_chunk() -> None:
+    run = Run.of(
+        STREAM.replace("{step: take, on: call.partial}", "{step: take, on: call.partial, set: {ctx.x: '{{ big }}'}}"),
+        big="x" * 10_000,
+    )
+    run.tell("read", has_more=False)
+
+    (routed,) = run.of_type(ChunkRouted)
+    assert (routed.fired, (routed.error or {})["code"]) == ((), "template.error")
+    assert run.state.execution.variables == {}
+
+
 def test_inclusive_arcs_give_a_chunk_to_several_steps_and_wait_for_all() -> None:
     run = Run.of("""
 workflow:

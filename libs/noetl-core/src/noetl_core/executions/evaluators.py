@@ -93,7 +93,12 @@ class ForSure:
         return compute()
 
     def value(self, place: str, compute: Callable[[], JsonValue]) -> JsonValue | Stored:
-        return compute()
+        value = compute()
+        size = len(encode(value))
+        if size > MAX_VALUE_BYTES:
+            reason = f"it gives {size} bytes, of which no worker can make a reference here (at most {MAX_VALUE_BYTES})"
+            raise TemplateFailed(reason, expression=place)
+        return value
 
     def between(self, place: str, compute: Callable[[], JsonValue]) -> JsonValue:
         return compute()
