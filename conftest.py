@@ -1,9 +1,13 @@
 """Makes the real backends of the test kit available to every test of the repository."""
 
+import os
+
 from hypothesis import settings
 
 pytest_plugins = ["noetl_testkit.plugin"]
 
-# How long an example takes says something about the machine: a busy one must not fail a test.
-settings.register_profile("noetl", deadline=None)
-settings.load_profile("noetl")
+# The same examples in every run, so that a change that fails is the one that broke something; how long an example
+# takes says something about the machine only. `HYPOTHESIS_PROFILE=explore` looks for examples nobody has tried.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

@@ -184,6 +184,9 @@ def test_mistakes_that_need_no_thought_are_seen_while_typing(document: str) -> N
         HEAD + "workflow: [{step: a, loop: {in: []}, spec: {loop_mode: fanout, fanout: {max_shard_retries: 1}}}]",
         HEAD + "keychain: [{name: k, type: static, map: {a: b}}]\nworkflow: [{step: a}]",
         HEAD + "surprise: 1\nworkflow: [{step: a, more: 1, tool: {kind: noop, unknown: 1}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: container, image: x, args: y}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: script, script: x.sh, args: [y]}}]",
+        HEAD + "workflow: [{step: a, tool: {kind: noop, args: {b: 1}}}]",
     ],
 )
 def test_older_forms_empty_values_and_unknown_keys_fit_where_registration_accepts_them(document: str) -> None:

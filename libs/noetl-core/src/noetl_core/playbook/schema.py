@@ -73,6 +73,8 @@ def _key_schema(section: Section, key: str, described: Key) -> JsonObject:
     if key == "kind" and section.variants:
         schema = {"anyOf": [{"enum": [str(kind) for kind in section.variants]}, schema]}
     schema = _WORDS.get((section.name, key), schema)
+    if any(variant.keys.get(key, described) is not described for variant in section.variants.values()):
+        return {}  # some kind of tool means something else by it: the variants say what
     if not described.required and not isinstance(described.shape, Anything | When):
         schema = {"anyOf": [schema, {"type": "null"}]}
     if described.says:
