@@ -136,7 +136,8 @@ def fresh_database(server: PostgresBackend, template: TemplateDatabase | None = 
     """The address of a new database, a copy of the template if there is one; dropped at the end."""
     name = _database_name("test")
     source = template.name if template is not None else "template0"
-    execute(server.admin_dsn, f"CREATE DATABASE {name} TEMPLATE {source}")
+    # A copy of files takes a tenth of what it takes to write hundreds of small tables to the log page by page.
+    execute(server.admin_dsn, f"CREATE DATABASE {name} TEMPLATE {source} STRATEGY FILE_COPY")
     try:
         yield server.dsn(name)
     finally:
