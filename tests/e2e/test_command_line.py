@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from noetl_adapters.arrow.ipc import open_table
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack
 
@@ -281,13 +282,15 @@ def test_a_result_is_traced_and_its_payload_is_read_through_the_server(stack: Lo
 
     told = stack.noetl("payload", "stat", oldest["reference"]["ref_id"], "-o", "json").document
     assert (told["sha256"], told["bytes"]) == (oldest["reference"]["sha256"], oldest["reference"]["bytes"])
-    got = stack.noetl("payload", "get", json.dumps(oldest["reference"]))
-    assert json.loads(got.out) == [{"n": 1}, {"n": 2}]
-    assert stack.noetl("payload", "head", oldest["reference"]["uri"]).out.split() == ["n", "1", "2"]
+    got = stack.noetl("payload", "get", json.dumps(newest["reference"]))
+    assert json.loads(got.out) == {"total": 3}
+    loaded = stack.noetl("result", execution_id, "load", "-o", "json").document
+    assert loaded["result"] == [{"n": 1}, {"n": 2}]
+    assert stack.noetl("payload", "head", oldest["reference"]["uri"]).out.split() == ["n:", "int64", "n", "1", "2"]
     assert stack.noetl("payload", "verify", oldest["reference"]["uri"]).code == 0
 
-    written = stack.noetl("payload", "get", oldest["reference"]["uri"], "-f", str(tmp_path / "rows.json"))
-    assert (written.code, json.loads((tmp_path / "rows.json").read_text())) == (0, [{"n": 1}, {"n": 2}])
+    written = stack.noetl("payload", "get", oldest["reference"]["uri"], "-f", str(tmp_path / "rows.arrow"))
+    assert (written.code, open_table((tmp_path / "rows.arrow").read_bytes()).to_pylist()) == (0, [{"n": 1}, {"n": 2}])
     missing = oldest["reference"]["uri"][:-4] + "0000"
     assert [stack.noetl("payload", command, missing).code for command in ("stat", "verify")] == [3, 3]
     assert stack.noetl("trace", execution_id, "nothing").code == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.payload.buckets import ENDPOINT_VARIABLE, open_bucket
 from noetl_core.canonical import JsonObject
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -38,7 +39,12 @@ async def test_scripts_run_from_s3_with_the_credential_of_their_step(s3_server: 
     settings = ToolboxSettings(slots=1, python_spares=0)
 
     async with build_toolbox(
-        settings, payloads=InMemoryPayloadStore(), credentials=credentials, variables={}, plugins=()
+        settings,
+        payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
+        credentials=credentials,
+        variables={},
+        plugins=(),
     ) as tools:
         outcomes = [await tools.run(one) for one in (call, python, missing)]
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noetl_adapters.arrow.ipc import BATCH_ROWS, ArrowTables
+from noetl_adapters.arrow import ipc
+from noetl_adapters.arrow.ipc import BATCH_ROWS, ArrowTables, open_table
 from noetl_core.errors import ColumnRefused, Corrupt
 
 TABLES = ArrowTables()
@@ -155,3 +156,39 @@ def test_any_rows_come_back_or_are_refused(rows: list[dict[str, Any]]) -> None:
     assert typed(TABLES.decode(encoded.data)) == typed(rows)
     with pa.ipc.open_stream(encoded.data) as reader:  # any other reader of the format can read it as well
         assert reader.read_all().num_rows == len(rows)
+
+
+def test_a_payload_is_opened_without_a_copy_of_its_bytes() -> None:
+    encoded = TABLES.encode_json([{"a": number} for number in range(1000)], note=b"about them")
+    data = memoryview(encoded.data)
+
+    table = open_table(data)
+
+    (column,) = table.column("a").chunks
+    start = pa.py_buffer(encoded.data).address
+    assert start <= column.buffers()[1].address < start + len(encoded.data)
+    assert TABLES.note(data) == b"about them"
+    assert TABLES.decode_json(data, start=998) == [{"a": 998}, {"a": 999}]
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_the_header_and_some_batches_are_a_table_of_their_own(compression: Any) -> None:
+    encoded = ArrowTables(compression=compression).encode_json([{"a": "x" * 100, "b": n} for n in range(30_000)])
+    header, sizes = encoded.data[: encoded.header_bytes], [size for _, size in encoded.batches]
+    start = encoded.header_bytes + sizes[0]
+
+    second = header + encoded.data[start : start + sizes[1]]
+
+    first_rows, second_rows = encoded.batches[0][0], encoded.batches[1][0]
+    assert [row["b"] for row in TABLES.decode_json(second)] == list(range(first_rows, first_rows + second_rows))
+    assert sum(rows for rows, _ in encoded.batches) == 30_000
+
+
+def test_batches_are_small_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = TABLES.encode_json([{"a": "x" * 10_000, "b": n} for n in range(500)])
+    long = TABLES.encode_json([{"a": n} for n in range(2 * BATCH_ROWS)])
+
+    assert max(size for _, size in wide.batches) < 2 * 1024 * 1024
+    assert [rows for rows, _ in long.batches] == [BATCH_ROWS, BATCH_ROWS]
+    monkeypatch.setattr(ipc, "MAX_BATCHES", 4)
+    assert len(TABLES.encode_json([{"a": "x" * 900_000} for _ in range(5)]).batches) == 3

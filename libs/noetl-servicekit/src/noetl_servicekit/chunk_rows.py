@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.canonical import JsonObject, JsonValue, decode, encode
-from noetl_core.errors import ColumnRefused
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.references import referenced_paths
 from noetl_core.ports.payloads import ReadPayloads
-from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
-from noetl_core.ports.tables import Tables
+from noetl_core.ports.tables import ReadTables
+
+from noetl_servicekit.stored_values import StoredValues
 
 MARK: Final = "_chunks"
-MEDIA_TYPE: Final = "application/json"
 MARK_FIELDS: Final = 4
-MAX_BYTES_AT_ONCE: Final = 64 * 1024
-"""More are decoded in a thread, so that leases are kept up meanwhile."""
 _MAX_DEPTH = 4
 """A result, its `results`, a label, a field: deeper, chunks are data that happen to look like ours."""
 
@@ -75,22 +71,11 @@ def reads_rows(texts: Iterator[str] | Sequence[str], names: frozenset[str]) -> b
     return False
 
 
-def encode_rows(rows: list[JsonValue], tables: Tables) -> tuple[bytes, str]:
-    """The bytes of a chunk and what they are: a table if it gives the rows back as they are, else JSON."""
-    if rows and all(isinstance(row, dict) for row in rows):
-        try:
-            return tables.encode([row for row in rows if isinstance(row, dict)]).data, TABLE_MEDIA_TYPE
-        except ColumnRefused:
-            pass  # of mixed types, for example: JSON keeps them
-    return encode(rows), MEDIA_TYPE
-
-
 class LoadRows:
     """Puts rows where their marks are."""
 
-    def __init__(self, payloads: ReadPayloads, tables: Tables) -> None:
-        self._payloads = payloads
-        self._tables = tables
+    def __init__(self, payloads: ReadPayloads, tables: ReadTables) -> None:
+        self.values = StoredValues(payloads, tables)
 
     async def __call__(self, value: JsonValue, *, tenant_id: str, organization_id: str) -> JsonValue:
         """The value with all of its rows; raises `NotFound` if some are gone."""
@@ -104,15 +89,7 @@ class LoadRows:
 
     async def rows(self, ref: PayloadRef) -> list[JsonValue]:
         """The rows of one chunk."""
-        data = await self._payloads.get(ref)
-        if len(data) > MAX_BYTES_AT_ONCE:
-            return await asyncio.to_thread(self._decoded, data, ref.media_type)
-        return self._decoded(data, ref.media_type)
-
-    def _decoded(self, data: bytes, media_type: str) -> list[JsonValue]:
-        if media_type == TABLE_MEDIA_TYPE:
-            return list(self._tables.decode(data))
-        rows = decode(data)
+        rows = await self.values.get(ref)
         return rows if isinstance(rows, list) else [rows]
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.commands.events import CallDone, CallFailed
 from noetl_core.executions.looping import LOOP_REFERENCE
 from noetl_core.ids import parse_id
@@ -15,8 +15,9 @@ from noetl_core.locator import parse
 from noetl_core.loops.events import LoopDone
 from noetl_core.payloads import payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
-from noetl_core.ports.payloads import ReadPayloads
 from noetl_core.recorded import record
+
+from noetl_servicekit.stored_values import StoredValues
 
 PAGE: Final = 1000
 AT_ONCE: Final = 16
@@ -66,9 +67,9 @@ def _size(result: Mapping[str, Any]) -> int:
 class LoopResults:
     """Reads the log from the start of a loop to its end, then the payload of each item."""
 
-    def __init__(self, log: ReadEvents, payloads: ReadPayloads) -> None:
+    def __init__(self, log: ReadEvents, values: StoredValues) -> None:
         self._log = log
-        self._payloads = payloads
+        self._values = values
         self._kept: OrderedDict[str, JsonObject] = OrderedDict()
 
     async def __call__(self, scope: Scope | None, execution_id: int, result: Mapping[str, Any]) -> JsonObject:
@@ -125,6 +126,6 @@ class LoopResults:
     async def _slot(self, result: Mapping[str, Any]) -> JsonValue:
         reference = result.get("reference")
         if reference:
-            return decode(await self._payloads.get(payload_ref_of(reference)))
+            return await self._values.get(payload_ref_of(reference))
         error = (result.get("context") or {}).get("error")
         return {"status": "error", "error": error} if error else None

@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import CatalogClient, EventLogClient, ExecutionClient
-from noetl_core.canonical import decode
 from noetl_core.errors import PlaybookInvalid, Problem
 from noetl_core.fold import State, empty, fold
 from noetl_core.payloads import PayloadRef
 from noetl_core.recorded import Recorded, record
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
+from noetl_servicekit.stored_values import StoredValues
 
 AT_ONCE = 12
 
@@ -122,7 +123,10 @@ async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path
     gate = asyncio.Semaphore(AT_ONCE)
     async with open_channel(endpoint.address, token=endpoint.token) as channel:
         runner = _Runner(
-            CatalogClient(channel), ExecutionClient(channel), EventLogClient(channel), DirectoryPayloadStore(payloads)
+            CatalogClient(channel),
+            ExecutionClient(channel),
+            EventLogClient(channel),
+            StoredValues(DirectoryPayloadStore(payloads), ArrowTables()),
         )
 
         async def run(case: Case) -> Came | BaseException:
@@ -141,7 +145,7 @@ class _Runner:
     catalog: CatalogClient
     executions: ExecutionClient
     log: EventLogClient
-    payloads: DirectoryPayloadStore
+    values: StoredValues
 
     async def __call__(self, case: Case) -> Came:
         try:
@@ -169,6 +173,6 @@ class _Runner:
     async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
         reference = result["reference"]
         if is_loop_reference(reference):
-            return await LoopResults(self.log, self.payloads)(None, execution_id, result)
+            return await LoopResults(self.log, self.values)(None, execution_id, result)
         fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
-        return decode(await self.payloads.get(PayloadRef(**fields)))
+        return await self.values.get(PayloadRef(**fields))

@@ -141,20 +141,22 @@ class InMemoryRuntime:
             playbook_env={},
             metrics=ApiMetrics(MetricSet()),
         )
-        self._loops = LoopResults(self.log, self.payloads)
-        rows = LoadRows(self.payloads, ArrowTables())
+        tables = ArrowTables()
+        rows = LoadRows(self.payloads, tables)
+        self._values = rows.values
+        self._loops = LoopResults(self.log, rows.values)
         python: Any = PythonHere()  # in the place of the pool of children
         self._run = RunCommand(
             playbooks=self._playbooks,
-            names=StepNames(self.payloads, rows, self._loops),
+            names=StepNames(rows, self._loops),
             pipeline=Pipeline(
                 ToolRegistry({"noop": NoopTool(), "python": PythonTool(python)}),
                 sleep=self._pass_time,
                 children=ChildCalls(
-                    ExecutionsHere(self._start, self.log), self.payloads, loops=self._loops, sleep=self._pass_time
+                    ExecutionsHere(self._start, self.log), rows.values, loops=self._loops, sleep=self._pass_time
                 ),
             ),
-            persist=PersistBeforeEmit(self.payloads),
+            persist=PersistBeforeEmit(self.payloads, tables),
             payloads=self.payloads,
             rows=rows,
             loops=self._loops,
@@ -216,7 +218,7 @@ class InMemoryRuntime:
     async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
         if is_loop_reference(result["reference"]):
             return await self._loops(SCOPE, execution_id, result)
-        return decode(await self.payloads.get(_ref(result["reference"])))
+        return await self._values.get(_ref(result["reference"]))
 
     async def _work(self, execution_id: int) -> None:
         """Claim what was hinted at, in order, until the end is in the log."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.playbooks import ParsedPlaybooks
@@ -32,6 +33,7 @@ from noetl_core.ports.steering import SteerAction
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.stored_values import StoredValues
 from noetl_testkit.planning import Planning, ok
 from noetl_testkit.until import until
 
@@ -314,5 +316,7 @@ workflow:
     planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=old)))
 
     result = (await planning.claim("b")).results["each"]
-    told = await LoopResults(planning.log, planning.payloads)(None, planning.execution_id, result)
+    told = await LoopResults(planning.log, StoredValues(planning.payloads, ArrowTables()))(
+        None, planning.execution_id, result
+    )
     assert told["results"] == [{"status": "error", "error": FAILED["context"]["error"]}] * 2  # type: ignore[index]

@@ -90,10 +90,12 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         ),
     )
     group.on_stop(commands.close)
+    tables = ArrowTables(compression=settings.table_compression)
     tools = await group.enter(
         build_toolbox(
             tool_settings,
             payloads=payloads,
+            tables=tables,
             credentials=ResolvedCredentials(channel),
             variables=variables,
         )
@@ -106,19 +108,18 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             plugins=None if tool_settings.plugins_enabled else (),
         )
     )
-    loops = LoopResults(EventLogClient(channel), payloads)
-    tables = ArrowTables()
     rows = LoadRows(payloads, tables)
+    loops = LoopResults(EventLogClient(channel), rows.values)
     worker, resting = Worker(worker_id=group.settings.instance, pool=settings.pool), Resting()
     slots = Slots(
         commands,
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
-            names=StepNames(payloads, rows, loops),
+            names=StepNames(rows, loops),
             pipeline=Pipeline(
                 tools,
                 keychain=keychain,
-                children=ChildCalls(ExecutionClient(channel), payloads, loops=loops),
+                children=ChildCalls(ExecutionClient(channel), rows.values, loops=loops),
                 streams=TellChunks(
                     commands=commands,
                     log=EventLogClient(channel),
@@ -129,7 +130,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
                     count=metrics.chunks_told.inc,
                 ),
             ),
-            persist=PersistBeforeEmit(payloads),
+            persist=PersistBeforeEmit(payloads, tables),
             payloads=payloads,
             rows=rows,
             loops=loops,

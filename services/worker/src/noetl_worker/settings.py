@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from noetl_servicekit.env import Address, Env
 
@@ -23,6 +24,7 @@ class Settings:
     payload_memory_bytes: int
     payload_cache_dir: Path | None
     payload_cache_bytes: int
+    table_compression: Literal["zstd"] | None
     grpc_listen: Address
     ops_listen: Address
     shard_count: int
@@ -42,6 +44,7 @@ class Settings:
     @classmethod
     def read(cls, env: Env) -> Settings:
         """The caller checks `env`, together with what the tools read of it."""
+        compression = env.choice("NOETL_PAYLOAD_COMPRESSION", ("none", "zstd"), default="none")
         return cls(
             api_address=env.text("NOETL_API_ADDRESS"),
             planner_address=env.text("NOETL_PLANNER_ADDRESS"),
@@ -53,6 +56,7 @@ class Settings:
             payload_memory_bytes=env.integer("NOETL_PAYLOAD_MEMORY_BYTES", default=64 * 1024 * 1024, minimum=0),
             payload_cache_dir=env.optional_path("NOETL_PAYLOAD_CACHE_DIR"),
             payload_cache_bytes=env.integer("NOETL_PAYLOAD_CACHE_BYTES", default=1024 * 1024 * 1024, minimum=0),
+            table_compression="zstd" if compression == "zstd" else None,
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import encode
 from noetl_core.children.state import ParkedCall, StartingCall
 from noetl_core.errors import AlreadyTerminal, InvalidPayload, NoetlError, NotFound, TooDeep, Unavailable
@@ -18,6 +19,7 @@ from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
+from noetl_servicekit.stored_values import StoredValues
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.outcome import Outcome, Printed
@@ -122,7 +124,9 @@ async def _no_time(seconds: float) -> None:
 
 
 def pipeline(api: Api, tools: Tools) -> Pipeline:
-    return Pipeline(tools, sleep=_no_time, children=ChildCalls(api, api.payloads, sleep=_no_time))
+    return Pipeline(
+        tools, sleep=_no_time, children=ChildCalls(api, StoredValues(api.payloads, ArrowTables()), sleep=_no_time)
+    )
 
 
 async def run(yaml: str, api: Api, tools: Tools | None = None, **names: Any) -> PipelineEnd | PipelinePark:

@@ -53,7 +53,9 @@ def playbook(yaml: str) -> Playbook:
 
 
 async def persisted(store: CountingStore, data: JsonValue, kept: Kept | None = None, *paths: Any) -> EventResult:
-    return await PersistBeforeEmit(store)(PLACE, Outcome(data=data), control_paths=paths, kept=kept or Kept())
+    return await PersistBeforeEmit(store, ArrowTables())(
+        PLACE, Outcome(data=data), control_paths=paths, kept=kept or Kept()
+    )
 
 
 async def test_a_small_result_has_no_view(store: CountingStore) -> None:
@@ -102,7 +104,7 @@ async def test_conditions_see_the_view_and_selected_parts_in_the_event(store: Co
 
     assert result.context["select"] == {
         "/rows_count": 10_000,
-        "/_size_bytes": len(encode(LARGE)),
+        "/_size_bytes": (result.reference or {})["bytes"],
         "/fifth": 5,
         "/rows/5/id": 5,
         "/meta/page": 3,
@@ -134,7 +136,7 @@ async def names_for(
 ) -> dict[str, object]:
     """Names of step `b`, which step `a` led to."""
     parsed = playbook(yaml)
-    result = await PersistBeforeEmit(store)(
+    result = await PersistBeforeEmit(store, ArrowTables())(
         PLACE, Outcome(data=data), control_paths=control_paths(parsed, "a"), kept=kept_output(parsed, "a")
     )
     store.read.clear()
@@ -153,7 +155,7 @@ async def names_for(
         cause_step="a",
         variables=variables or Variables(),
     )
-    names = await StepNames(store, LoadRows(store, ArrowTables()))(command, parsed)
+    names = await StepNames(LoadRows(store, ArrowTables()))(command, parsed)
     assert result.reference is not None
     data_was_read = result_ref(result.reference).sha256 in store.read
     return {**names, "data_was_read": data_was_read}

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import encode
 from noetl_core.commands.events import CallDone, CallFailed
 from noetl_core.errors import Corrupt, NotFound
@@ -18,6 +19,7 @@ from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import LoopItem
 from noetl_servicekit.loop_results import LoopResults
+from noetl_servicekit.stored_values import StoredValues
 from noetl_testkit.histories import EXECUTION, History, initialized
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -47,7 +49,7 @@ def item(index: int, collection: PayloadRef | None, value: Any = None) -> LoopIt
 
 async def test_a_collection_is_read_once_for_all_items_that_ask_at_the_same_time() -> None:
     store = CountingStore()
-    items, ref = LoopItems(store), await store.keep([10, 20, 30])
+    items, ref = LoopItems(StoredValues(store, ArrowTables())), await store.keep([10, 20, 30])
     assert await asyncio.gather(*(items.value(item(index, ref)) for index in range(3))) == [10, 20, 30]
     assert len(store.read) == 1
     assert await items.value(item(0, None, "here")) == "here"
@@ -55,7 +57,11 @@ async def test_a_collection_is_read_once_for_all_items_that_ask_at_the_same_time
 
 async def test_collections_that_are_not_asked_for_any_more_are_let_go() -> None:
     store = CountingStore()
-    items, first, second = LoopItems(store, max_kept_bytes=10), await store.keep([1] * 9), await store.keep([2] * 9)
+    items, first, second = (
+        LoopItems(StoredValues(store, ArrowTables()), max_kept_bytes=10),
+        await store.keep([1] * 9),
+        await store.keep([2] * 9),
+    )
     for ref in (first, second, first):
         await items.value(item(0, ref))
     assert len(store.read) == 3
@@ -65,12 +71,12 @@ async def test_a_collection_that_is_gone_or_none_is_told() -> None:
     store = CountingStore()
     ref, wrong = await store.keep([1]), await store.keep({"no": "list"})
     with pytest.raises(Corrupt):
-        await LoopItems(store).value(item(5, ref))
+        await LoopItems(StoredValues(store, ArrowTables())).value(item(5, ref))
     with pytest.raises(Corrupt):
-        await LoopItems(store).value(item(0, wrong))
+        await LoopItems(StoredValues(store, ArrowTables())).value(item(0, wrong))
     store.objects.clear()
     with pytest.raises(NotFound):
-        await LoopItems(store).value(item(0, ref))
+        await LoopItems(StoredValues(store, ArrowTables())).value(item(0, ref))
 
 
 async def log_of(store: CountingStore, total: int, *, begun: int) -> tuple[InMemoryEventLog, LoopDone]:
@@ -103,7 +109,7 @@ async def log_of(store: CountingStore, total: int, *, begun: int) -> tuple[InMem
 async def test_results_stand_in_index_order_failed_ones_as_after_continue_and_none_where_none_began() -> None:
     store = CountingStore()
     log, done = await log_of(store, 4, begun=3)
-    results = LoopResults(log, store)
+    results = LoopResults(log, StoredValues(store, ArrowTables()))
     assert done.result is not None
 
     told = await results(None, EXECUTION, done.result)
@@ -123,7 +129,7 @@ async def test_many_results_are_read_page_by_page() -> None:
     store = CountingStore()
     log, done = await log_of(store, 700, begun=700)
     assert done.result is not None
-    told: Any = await LoopResults(log, store)(None, EXECUTION, done.result)
+    told: Any = await LoopResults(log, StoredValues(store, ArrowTables()))(None, EXECUTION, done.result)
     assert told["results"][1:] == [{"item": index} for index in range(1, 700)]
 
 
@@ -133,14 +139,14 @@ async def test_the_result_of_an_item_that_is_gone_is_told() -> None:
     store.objects.clear()
     assert done.result is not None
     with pytest.raises(NotFound):
-        await LoopResults(log, store)(None, EXECUTION, done.result)
+        await LoopResults(log, StoredValues(store, ArrowTables()))(None, EXECUTION, done.result)
 
 
 async def test_large_results_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("noetl_servicekit.loop_results.MAX_KEPT_BYTES", 10)
     store = CountingStore()
     log, done = await log_of(store, 3, begun=3)
-    results = LoopResults(log, store)
+    results = LoopResults(log, StoredValues(store, ArrowTables()))
     assert done.result is not None
     assert await results(None, EXECUTION, done.result) == await results(None, EXECUTION, done.result)
     assert len(store.read) == 4

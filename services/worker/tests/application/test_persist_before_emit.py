@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.locator import parse
@@ -14,6 +15,7 @@ from noetl_worker.application.event_result import MAX_CONTEXT_BYTES, EventResult
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 
+TABLES = ArrowTables()
 PLACE = ResultPlace(tenant_id="acme", organization_id="ops", execution_id=42, step="load it")
 FORBIDDEN = {"rows", "columns", "data", "response", "result", "payload"}
 
@@ -41,7 +43,7 @@ class UnreliableStore(InMemoryPayloadStore):
 async def persist(
     data: JsonValue, *, paths: Collection[ResultPath] = (), parent_ref_id: str | None = None
 ) -> EventResult:
-    persist = PersistBeforeEmit(InMemoryPayloadStore())
+    persist = PersistBeforeEmit(InMemoryPayloadStore(), TABLES)
     return await persist(PLACE, Outcome(data=data), control_paths=paths, parent_ref_id=parent_ref_id)
 
 
@@ -55,7 +57,7 @@ async def test_a_result_has_exactly_four_fields_and_points_at_its_canonical_byte
     store = InMemoryPayloadStore()
     outcome = Outcome(data={"b": 1, "a": [2]}, meta=OutcomeMeta(attempt=3, duration_ms=1.5))
 
-    result = await PersistBeforeEmit(store)(PLACE, outcome)
+    result = await PersistBeforeEmit(store, TABLES)(PLACE, outcome)
 
     body = b'{"a":[2],"b":1}'
     ref = refer_to(body, tenant_id="acme", organization_id="ops", media_type="application/json")
@@ -165,7 +167,7 @@ async def test_an_error_is_stored_as_it_reads_after_continue() -> None:
         kind=ErrorKind.TRANSFORM, code="PY_ValueError", message="bad", py={"traceback": "line 1: raise"}
     )
 
-    result = await PersistBeforeEmit(store)(PLACE, outcome, control_paths=[("status",), ("error", "code")])
+    result = await PersistBeforeEmit(store, TABLES)(PLACE, outcome, control_paths=[("status",), ("error", "code")])
 
     (body,) = store.objects.values()
     assert json.loads(body) == {
@@ -187,7 +189,7 @@ async def test_an_error_is_stored_as_it_reads_after_continue() -> None:
 async def test_a_long_message_is_cut_to_a_kilobyte_of_whole_characters() -> None:
     outcome = Outcome.failed(kind=ErrorKind.UNKNOWN, code="X" * 1000, message="x" + "ä" * 5000)
 
-    result = await PersistBeforeEmit(InMemoryPayloadStore())(PLACE, outcome)
+    result = await PersistBeforeEmit(InMemoryPayloadStore(), TABLES)(PLACE, outcome)
 
     message = str(error_of(result)["message"])
     assert 1020 < len(message.encode()) <= 1024
@@ -208,7 +210,7 @@ async def test_credentials_in_messages_are_blotted_out(message: str) -> None:
     store = InMemoryPayloadStore()
     outcome = Outcome.failed(kind=ErrorKind.UNKNOWN, code="X", message=message)
 
-    result = await PersistBeforeEmit(store)(PLACE, outcome)
+    result = await PersistBeforeEmit(store, TABLES)(PLACE, outcome)
 
     assert "hunter2" not in json.dumps(result.to_json())
     assert b"hunter2" not in b"".join(store.objects.values())
@@ -230,7 +232,7 @@ async def test_a_result_that_json_cannot_carry_becomes_an_error_that_is_stored()
 async def test_a_store_that_is_away_for_a_moment_is_asked_again() -> None:
     store = UnreliableStore(refusals=3)
 
-    result = await PersistBeforeEmit(store, sleep=store.sleep)(PLACE, Outcome(data=1))
+    result = await PersistBeforeEmit(store, TABLES, sleep=store.sleep)(PLACE, Outcome(data=1))
 
     assert result.status == "ok"
     assert store.slept == [0.05, 0.2, 0.8]
@@ -239,7 +241,7 @@ async def test_a_store_that_is_away_for_a_moment_is_asked_again() -> None:
 async def test_without_a_store_there_is_no_reference_but_a_retryable_error() -> None:
     store = UnreliableStore(refusals=100)
 
-    result = await PersistBeforeEmit(store, sleep=store.sleep)(
+    result = await PersistBeforeEmit(store, TABLES, sleep=store.sleep)(
         PLACE, Outcome(data={"a": 1}), control_paths=[("a",)], parent_ref_id="parent"
     )
 
@@ -259,7 +261,7 @@ async def test_without_a_store_there_is_no_reference_but_a_retryable_error() -> 
 async def test_a_store_that_refuses_for_good_is_not_asked_again() -> None:
     store = UnreliableStore(refusals=100, error=InvalidInput)
 
-    result = await PersistBeforeEmit(store, sleep=store.sleep)(PLACE, Outcome(data=1))
+    result = await PersistBeforeEmit(store, TABLES, sleep=store.sleep)(PLACE, Outcome(data=1))
 
     assert store.puts == 1
     assert result.status == "error"
@@ -268,7 +270,7 @@ async def test_a_store_that_refuses_for_good_is_not_asked_again() -> None:
 async def test_a_step_that_no_locator_can_name_is_named_by_its_payload() -> None:
     place = ResultPlace(tenant_id="acme", organization_id="ops", execution_id=42, step="..")
 
-    result = await PersistBeforeEmit(InMemoryPayloadStore())(place, Outcome(data=1))
+    result = await PersistBeforeEmit(InMemoryPayloadStore(), TABLES)(place, Outcome(data=1))
 
     assert result.reference is not None
     assert result.ref_id == result.reference["uri"]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue, decode, encode
 from noetl_core.children.state import ParkedCall, StartingCall
 from noetl_core.errors import AlreadyTerminal, NoetlError
@@ -17,6 +18,7 @@ from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
+from noetl_servicekit.stored_values import StoredValues
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.outcome import Outcome
@@ -124,7 +126,7 @@ class World:
             self,
             sleep=_no_time,
             clock=lambda: self.now,
-            children=ChildCalls(self, self.payloads, sleep=_no_time),
+            children=ChildCalls(self, StoredValues(self.payloads, ArrowTables()), sleep=_no_time),
         )
         return await pipeline(command, playbook.steps["s"], names, stand=park.stand if park else None)
 

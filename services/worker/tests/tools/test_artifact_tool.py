@@ -5,12 +5,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue, encode
 from noetl_core.payloads import PayloadRef
+from noetl_servicekit.stored_values import StoredValues
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
-from noetl_worker.tools.artifact import ArtifactTool, EarlierResults
+from noetl_worker.tools.artifact import ArtifactTool, EarlierResults, ResultReferences
 
 VALUE: dict[str, JsonValue] = {"rows": [{"id": 1}], "row_count": 1}
 
@@ -24,6 +26,10 @@ async def put(store: InMemoryPayloadStore, value: JsonValue, *, tenant_id: str =
     return await store.put(
         tenant_id=tenant_id, organization_id="default", data=encode(value), media_type="application/json"
     )
+
+
+def artifact(store: InMemoryPayloadStore, *, references: ResultReferences | None = None) -> ArtifactTool:
+    return ArtifactTool(StoredValues(store, ArrowTables()), references=references)
 
 
 def call(reference: JsonValue, *, action: JsonValue = "get", **names: object) -> ToolCall:
@@ -52,7 +58,7 @@ def ref_view(ref: PayloadRef) -> dict[str, Any]:
 
 async def test_the_value_is_on_top_and_as_data(store: InMemoryPayloadStore) -> None:
     ref = await put(store, VALUE)
-    tool = ArtifactTool(store)
+    tool = artifact(store)
 
     expected = {**VALUE, "data": VALUE}
     assert (await tool.run(call(ref.uri))).data == expected
@@ -65,13 +71,13 @@ async def test_the_value_is_on_top_and_as_data(store: InMemoryPayloadStore) -> N
 async def test_a_value_that_is_no_map_is_data(store: InMemoryPayloadStore) -> None:
     ref = await put(store, [1, 2])
 
-    assert (await ArtifactTool(store).run(call(ref.uri))).data == {"data": [1, 2]}
+    assert (await artifact(store).run(call(ref.uri))).data == {"data": [1, 2]}
 
 
 async def test_a_large_value_is_loaded_too(store: InMemoryPayloadStore) -> None:
     ref = await put(store, ["x" * 100] * 10_000)
 
-    outcome = await ArtifactTool(store).run(call(ref.uri))
+    outcome = await artifact(store).run(call(ref.uri))
 
     assert isinstance(outcome.data, dict)
     assert outcome.data["data"] == ["x" * 100] * 10_000
@@ -81,7 +87,7 @@ async def test_a_reference_that_leads_nowhere_may_do_so_later(store: InMemoryPay
     ref = await put(store, VALUE)
     store.objects.clear()
 
-    outcome = await ArtifactTool(store).run(call(ref.uri))
+    outcome = await artifact(store).run(call(ref.uri))
 
     assert failure(outcome) == (ErrorKind.STORAGE_ACCESS, "REFERENCE_NOT_AVAILABLE", True)
 
@@ -95,29 +101,33 @@ async def test_the_short_address_of_a_result_needs_somebody_who_knows_it(store: 
 
     address = ref_view(ref)["ref"]
 
-    assert failure(await ArtifactTool(store).run(call(address)))[1] == "REFERENCE_NOT_AVAILABLE"
-    known = await ArtifactTool(store, references=Known()).run(call(address))
+    assert failure(await artifact(store).run(call(address)))[1] == "REFERENCE_NOT_AVAILABLE"
+    known = await artifact(store, references=Known()).run(call(address))
     assert known.data == {**VALUE, "data": VALUE}
-    other = await ArtifactTool(store, references=Known()).run(call(address[:-1]))
+    other = await artifact(store, references=Known()).run(call(address[:-1]))
     assert failure(other)[1] == "REFERENCE_NOT_AVAILABLE"
 
 
 async def test_another_tenants_value_cannot_be_loaded(store: InMemoryPayloadStore) -> None:
     ref = await put(store, VALUE, tenant_id="else")
 
-    by_address = await ArtifactTool(store).run(call(ref.uri))
-    by_digest = await ArtifactTool(store).run(call(ref_view(ref)))
+    by_address = await artifact(store).run(call(ref.uri))
+    by_digest = await artifact(store).run(call(ref_view(ref)))
 
     assert failure(by_address)[1] == failure(by_digest)[1] == "REFERENCE_NOT_AVAILABLE"
 
 
 @pytest.mark.parametrize("reference", [None, "", 3, {}, "http://x/", "noetl://nothing", {"sha256": "short"}])
 async def test_other_things_are_no_reference(store: InMemoryPayloadStore, reference: JsonValue) -> None:
-    assert failure(await ArtifactTool(store).run(call(reference))) == (ErrorKind.SCHEMA, "TOOL_CONFIG", False)
+    assert failure(await artifact(store).run(call(reference))) == (
+        ErrorKind.SCHEMA,
+        "TOOL_CONFIG",
+        False,
+    )
 
 
 async def test_only_getting_is_possible(store: InMemoryPayloadStore) -> None:
-    assert failure(await ArtifactTool(store).run(call("x", action="put")))[1] == "TOOL_CONFIG"
+    assert failure(await artifact(store).run(call("x", action="put")))[1] == "TOOL_CONFIG"
 
 
 async def test_bytes_that_are_no_json_are_no_value(store: InMemoryPayloadStore) -> None:
@@ -127,7 +137,11 @@ async def test_bytes_that_are_no_json_are_no_value(store: InMemoryPayloadStore) 
     )
     assert ref.sha256 == hashlib.sha256(data).hexdigest()
 
-    assert failure(await ArtifactTool(store).run(call(ref.uri))) == (ErrorKind.PARSE, "ARTIFACT_NOT_JSON", False)
+    assert failure(await artifact(store).run(call(ref.uri))) == (
+        ErrorKind.PARSE,
+        "ARTIFACT_NOT_JSON",
+        False,
+    )
 
 
 async def test_the_short_address_of_an_earlier_step_of_the_same_execution_is_known(store: InMemoryPayloadStore) -> None:
@@ -138,8 +152,8 @@ async def test_the_short_address_of_an_earlier_step_of_the_same_execution_is_kno
         "big": {"reference": {"ref_id": address, **ref.to_json()}},
     }
 
-    found = await ArtifactTool(store, references=EarlierResults()).run(replace(call(address), results=told))
-    other = await ArtifactTool(store, references=EarlierResults()).run(call(address))
+    found = await artifact(store, references=EarlierResults()).run(replace(call(address), results=told))
+    other = await artifact(store, references=EarlierResults()).run(call(address))
 
     assert found.data == {**VALUE, "data": VALUE}
     assert failure(other)[1] == "REFERENCE_NOT_AVAILABLE"

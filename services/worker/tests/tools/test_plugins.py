@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
@@ -106,6 +107,7 @@ async def loaded(stack: AsyncExitStack, *points: EntryPoint, taken: tuple[str, .
         return ToolEnvironment(
             settings=settings_of(kind, variables),
             payloads=InMemoryPayloadStore(),
+            tables=ArrowTables(),
             credentials=InMemoryToolCredentials(),
         )
 

@@ -10,6 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
@@ -46,7 +47,12 @@ def toolbox(settings: ToolboxSettings, *plugins: EntryPoint) -> AbstractAsyncCon
     credentials = InMemoryToolCredentials()
     credentials.add("store", "s3", {"key": "me", "secret": "let-me-in-please"})
     return build_toolbox(
-        settings, payloads=InMemoryPayloadStore(), credentials=credentials, variables=os.environ, plugins=plugins
+        settings,
+        payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
+        credentials=credentials,
+        variables=os.environ,
+        plugins=plugins,
     )
 
 

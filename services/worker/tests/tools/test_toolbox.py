@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue
 from noetl_servicekit.env import Env, SettingsInvalid
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -47,6 +48,7 @@ async def test_every_tool_is_there_and_answers() -> None:
     async with build_toolbox(
         ToolboxSettings(slots=1, python_spares=0),
         payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
         credentials=InMemoryToolCredentials(),
         variables=os.environ,
         more_tools={"playbook": Waiting()},
@@ -82,6 +84,7 @@ async def test_no_message_of_any_tool_says_a_secret_of_the_keychain() -> None:
     async with build_toolbox(
         ToolboxSettings(slots=1, python_spares=0),
         payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
         credentials=InMemoryToolCredentials(),
         variables={},
         plugins=(),
@@ -106,6 +109,7 @@ async def test_what_the_operator_switches_off_says_so() -> None:
     async with build_toolbox(
         settings,
         payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
         credentials=InMemoryToolCredentials(),
         variables={},
         plugins=(broken,),
@@ -124,6 +128,7 @@ async def test_a_broken_plugin_stops_no_worker() -> None:
     async with build_toolbox(
         ToolboxSettings(slots=1, python_spares=0),
         payloads=InMemoryPayloadStore(),
+        tables=ArrowTables(),
         credentials=InMemoryToolCredentials(),
         variables={},
         plugins=(broken,),

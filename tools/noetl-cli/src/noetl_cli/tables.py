@@ -1,10 +1,22 @@
-"""Tables as they are stored; loaded only by commands that meet one, because the library takes long to import."""
+"""Tables as they are stored; the library that reads them takes long to import, and most results are none."""
 
+from noetl_core.canonical import JsonObject
 from noetl_core.ports.tables import Tables
 
 
-def stored_tables() -> Tables:
-    """What reads and writes them."""
+class StoredTables:
+    """Port `ReadTables`; the library is imported when a table is met."""
+
+    def decode_json(self, data: bytes, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
+        """The rows of a range as JSON."""
+        return _arrow().decode_json(data, start=start, stop=stop)
+
+    def note(self, data: bytes) -> bytes:
+        """What was kept with the columns."""
+        return _arrow().note(data)
+
+
+def _arrow() -> Tables:
     from noetl_adapters.arrow.ipc import ArrowTables  # noqa: PLC0415
 
     return ArrowTables()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from noetl_core.canonical import MAX_SAFE_INTEGER
 from noetl_core.errors import ColumnRefused
 
 MAX_DECIMAL_DIGITS = 76
+MAX_DEPTH = 32
+"""Arrow's own readers stop at 64."""
 _SIMPLE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -19,46 +23,96 @@ _SIMPLE: dict[type, pa.DataType] = {
     bytes: pa.binary(),
     date: pa.date32(),
 }
+_OF_JSON: dict[type, pa.DataType] = {bool: pa.bool_(), str: pa.string()}
+_NULL = type(None)
 
 
-def column_type(name: str, values: Sequence[Any]) -> pa.DataType:
-    """The type of a column; raises `ColumnRefused` when no type holds all its values exactly."""
-    kinds = {_kind(value) for value in values if value is not None}
-    if not kinds:
-        return pa.null()
-    if len(kinds) > 1:
+class ColumnTypes:
+    """Types of typed values: exactly as they are, whatever they are."""
+
+    def of(self, name: str, values: Sequence[Any], depth: int = 0) -> pa.DataType:
+        """The type of a column; raises `ColumnRefused` when no type holds all its values exactly."""
+        kinds = set(map(type, values))
+        kinds.discard(_NULL)
+        if not kinds:
+            return pa.null()
+        if len(kinds) > 1:
+            return self._of_several(name, kinds, values, depth)
+        (kind,) = kinds
+        return self._of_kind(name, kind, values, depth)
+
+    def _of_kind(self, name: str, kind: type, values: Sequence[Any], depth: int) -> pa.DataType:
+        simple = self._simple(kind)
+        if simple is not None:
+            return simple
+        present = [value for value in values if value is not None]
+        if issubclass(kind, list | tuple):
+            items = [item for value in present for item in value]
+            return pa.list_(self.of(f"{name}[]", items, _deeper(name, depth)))
+        if issubclass(kind, Mapping):
+            return self._struct(name, present, _deeper(name, depth))
+        return self._special(name, kind, present)
+
+    def _of_several(self, name: str, kinds: set[type], values: Sequence[Any], depth: int) -> pa.DataType:
+        for common in (list, dict):
+            if all(issubclass(kind, (list, tuple) if common is list else Mapping) for kind in kinds):
+                return self._of_kind(name, common, values, depth)
         raise ColumnRefused(name, f"values of different types: {', '.join(sorted(kind.__name__ for kind in kinds))}")
-    (kind,) = kinds
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    present = [value for value in values if value is not None]
-    if kind is list:
-        return pa.list_(column_type(f"{name}[]", [item for value in present for item in value]))
-    if kind is dict:
-        return _struct(name, present)
-    if kind is datetime:
-        return _timestamp(name, present)
-    if kind is Decimal:
-        return _decimal(name, present)
-    raise ColumnRefused(name, f"a value of type {kind.__name__}")
+
+    def _simple(self, kind: type) -> pa.DataType | None:
+        return _SIMPLE.get(kind)
+
+    def _special(self, name: str, kind: type, present: Sequence[Any]) -> pa.DataType:
+        if kind is datetime:
+            return _timestamp(name, present)
+        if kind is Decimal:
+            return _decimal(name, present)
+        raise ColumnRefused(name, f"a value of type {kind.__name__}")
+
+    def _struct(self, name: str, values: Sequence[Mapping[str, Any]], depth: int) -> pa.DataType:
+        fields = list(values[0])
+        if not fields:
+            raise ColumnRefused(name, "maps without keys")
+        for value in values:
+            if value.keys() != values[0].keys():
+                raise ColumnRefused(name, "maps with different keys")
+        return pa.struct(
+            [(field, self.of(f"{name}.{field}", [value[field] for value in values], depth)) for field in fields]
+        )
 
 
-def _kind(value: object) -> type:
-    if isinstance(value, Mapping):
-        return dict
-    if isinstance(value, list | tuple):
-        return list
-    return type(value)  # exactly: a bool is no int here, and a datetime is no date
+class JsonColumnTypes(ColumnTypes):
+    """Types of JSON values: a number is a number, and what canonical JSON refuses is refused."""
+
+    def _simple(self, kind: type) -> pa.DataType | None:
+        return _OF_JSON.get(kind)
+
+    def _of_several(self, name: str, kinds: set[type], values: Sequence[Any], depth: int) -> pa.DataType:
+        if kinds == {int, float}:
+            _check_numbers(name, values)
+            return pa.float64()
+        return super()._of_several(name, kinds, values, depth)
+
+    def _special(self, name: str, kind: type, present: Sequence[Any]) -> pa.DataType:
+        if kind in (int, float):
+            _check_numbers(name, present)
+            return pa.int64() if kind is int else pa.float64()
+        raise ColumnRefused(name, f"a value of type {kind.__name__}")
 
 
-def _struct(name: str, values: Sequence[Mapping[str, Any]]) -> pa.DataType:
-    fields = list(values[0])
-    if not fields:
-        raise ColumnRefused(name, "maps without keys")
+def _check_numbers(name: str, values: Sequence[Any]) -> None:
     for value in values:
-        if value.keys() != values[0].keys():
-            raise ColumnRefused(name, "maps with different keys")
-    return pa.struct([(field, column_type(f"{name}.{field}", [value[field] for value in values])) for field in fields])
+        if type(value) is int:
+            if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+                raise ColumnRefused(name, "an integer beyond 2^53-1")
+        elif value is not None and not math.isfinite(value):
+            raise ColumnRefused(name, "NaN or an infinity")
+
+
+def _deeper(name: str, depth: int) -> int:
+    if depth == MAX_DEPTH:
+        raise ColumnRefused(name, f"nested more than {MAX_DEPTH} times")
+    return depth + 1
 
 
 def _timestamp(name: str, values: Sequence[datetime]) -> pa.DataType:

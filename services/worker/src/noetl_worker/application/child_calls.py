@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.children.state import TIMED_OUT, StartingCall
 from noetl_core.errors import InvalidInput, KeyTaken, NoetlError, NotFound, PlaybookInvalid, TooDeep
 from noetl_core.executions.state import ExecutionStatus
@@ -15,9 +15,9 @@ from noetl_core.ids import parse_id
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.projections import ExecutionView
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
+from noetl_servicekit.stored_values import StoredValues
 
 from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -93,13 +93,13 @@ class ChildCalls:
     def __init__(
         self,
         executions: Executions,
-        payloads: PayloadStore,
+        values: StoredValues,
         *,
         loops: LoopResults | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._executions = executions
-        self._payloads = payloads
+        self._values = values
         self._loops = loops
         self._sleep = sleep
 
@@ -169,7 +169,7 @@ class ChildCalls:
         if is_loop_reference(reference) and self._loops is not None:
             scope = Scope(tenant_id=view.tenant_id, organization_id=view.organization_id)
             return await self._loops(scope, view.execution_id, told)
-        return decode(await self._payloads.get(result_ref(reference)))
+        return await self._values.get(result_ref(reference))
 
     async def _patiently(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         tries = 0

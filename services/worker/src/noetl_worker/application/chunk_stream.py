@@ -17,7 +17,8 @@ from noetl_core.ports.tables import Tables
 from noetl_core.recorded import record
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
-from noetl_servicekit.chunk_rows import StoredChunk, encode_rows, mark_of
+from noetl_servicekit.chunk_rows import StoredChunk, mark_of
+from noetl_servicekit.stored_values import encode_value
 
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -193,7 +194,8 @@ class ChunkStream:
 
     def _encoded(self, rows: list[JsonValue]) -> tuple[bytes, str]:
         told = self._secrets.hide_in_data(rows, whole=True) if self._secrets else rows
-        return encode_rows(told if isinstance(told, list) else rows, self._tell.tables)
+        encoded = encode_value(told if isinstance(told, list) else rows, self._tell.tables)
+        return encoded.data, encoded.media_type
 
 
 def _is_of(told: CallPartial, command: GrantedCommand, call: int) -> bool:

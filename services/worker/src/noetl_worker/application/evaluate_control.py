@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
@@ -26,14 +26,13 @@ from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
-from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
+from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.persist_before_emit import MEDIA_TYPE
 from noetl_worker.application.result_refs import result_ref, view_ref
 
 MAX_VALUE_BYTES = 1024
@@ -90,9 +89,7 @@ class EvaluateControl:
         return await self._loops(scope, command.key.execution_id, wanted)
 
     async def _load(self, ref: PayloadRef) -> JsonValue:
-        if ref.media_type == TABLE_MEDIA_TYPE:  # the rows of a chunk
-            return await self._rows.rows(ref)
-        value = decode(await self._payloads.get(ref))
+        value = await self._rows.values.get(ref)
         if not is_streamed(value):
             return value
         return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)

@@ -6,11 +6,11 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
-from noetl_core.canonical import JsonValue, decode
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import Corrupt
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import LoopItem
-from noetl_core.ports.payloads import PayloadStore
+from noetl_servicekit.stored_values import StoredValues
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of collections that are kept; one that is larger is kept alone, since each of its items needs it."""
@@ -19,8 +19,8 @@ MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
 class LoopItems:
     """Items by index; commands of one loop that ask at the same time wait for one reading."""
 
-    def __init__(self, payloads: PayloadStore, *, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
-        self._payloads = payloads
+    def __init__(self, values: StoredValues, *, max_kept_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._values = values
         self._max_kept_bytes = max_kept_bytes
         self._kept: OrderedDict[str, tuple[int, list[JsonValue]]] = OrderedDict()
         self._reading = asyncio.Lock()
@@ -41,9 +41,7 @@ class LoopItems:
             if kept is not None:
                 self._kept.move_to_end(ref.uri)
                 return kept[1]
-            data = await self._payloads.get(ref)
-            # In a thread: a large collection takes long to read, and leases must be kept up meanwhile.
-            values = await asyncio.to_thread(decode, data)
+            values = await self._values.get(ref)
             if not isinstance(values, list):
                 raise Corrupt(f"the collection {ref.uri} is no list")
             self._kept[ref.uri] = (ref.bytes, values)

@@ -15,12 +15,13 @@ from noetl_core.playbook.large_results import LargeResult, LargeView, compact_vi
 from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept, seen
 from noetl_core.playbook.selection import ResultPath
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_core.ports.tables import EncodedTable, Tables
+from noetl_servicekit.stored_values import MEDIA_TYPE, EncodedValue, encode_value
 
 from noetl_worker.application.credential_names import without_credentials
 from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
-MEDIA_TYPE = "application/json"
 RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
 """Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
 
@@ -41,11 +42,13 @@ class PersistBeforeEmit:
     def __init__(
         self,
         store: PayloadStore,
+        tables: Tables,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
     ) -> None:
         self._store = store
+        self._tables = tables
         self._sleep = sleep
         self._retry_delays_seconds = tuple(retry_delays_seconds)
 
@@ -63,12 +66,13 @@ class PersistBeforeEmit:
         That is so when the result cannot be written as JSON, or cannot be stored.
         """
         # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
-        prepared = await asyncio.to_thread(_prepare, place, outcome, control_paths, kept)
+        prepared = await asyncio.to_thread(_prepare, place, outcome, control_paths, kept, self._tables)
         outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
             view = None if prepared.view is None else await self.put(place, prepared.view)
-            reference = _reference(place, await self.put(place, prepared.body), kept=kept, view=view)
+            ref = await self.put(place, prepared.body.data, media_type=prepared.body.media_type)
+            reference = _reference(place, ref, kept=kept, view=view, table=prepared.body.table)
         except NoetlError as exc:
             lost = Outcome.failed(
                 kind=ErrorKind.STORAGE_ACCESS,
@@ -77,7 +81,7 @@ class PersistBeforeEmit:
                 retryable=True,
                 meta=outcome.meta,
             )
-            prepared = _prepare(place, lost, (), kept)
+            prepared = _prepare(place, lost, (), kept, self._tables)
             outcome, context = prepared.outcome, prepared.context
         return EventResult(
             status=outcome.status,
@@ -86,7 +90,7 @@ class PersistBeforeEmit:
             context=context,
         )
 
-    async def put(self, place: ResultPlace, body: bytes) -> PayloadRef:
+    async def put(self, place: ResultPlace, body: bytes, *, media_type: str = MEDIA_TYPE) -> PayloadRef:
         """Store bytes, again and again for a while; raises what kept them from being stored."""
         delays = iter(self._retry_delays_seconds)
         while True:
@@ -95,7 +99,7 @@ class PersistBeforeEmit:
                     tenant_id=place.tenant_id,
                     organization_id=place.organization_id,
                     data=body,
-                    media_type=MEDIA_TYPE,
+                    media_type=media_type,
                 )
             except NoetlError as exc:
                 delay = next(delays, None)
@@ -109,39 +113,41 @@ class _Prepared:
     """An outcome as it can be told, its bytes, what the event says about it, and what stands for a large result."""
 
     outcome: Outcome
-    body: bytes
+    body: EncodedValue
     context: JsonObject
     view: bytes | None = None
 
 
-def _prepare(place: ResultPlace, outcome: Outcome, control_paths: Collection[ResultPath], kept: Kept) -> _Prepared:
+def _prepare(
+    place: ResultPlace, outcome: Outcome, control_paths: Collection[ResultPath], kept: Kept, tables: Tables
+) -> _Prepared:
     try:
         told = _without_credentials(outcome)
         result = told.result()
-        body = encode(result)
+        body = encode_value(result, tables)
         large = _large_view(place, result, body, kept)
         shown = seen(result if large is None else LargeResult(large, result), kept)
-        context = describe(told, size_bytes=len(body), control_paths=control_paths, seen=shown, kept=kept)
+        context = describe(told, size_bytes=len(body.data), control_paths=control_paths, seen=shown, kept=kept)
         view = None if large is None else encode(large.to_json())
         return _Prepared(outcome=told, body=body, context=context, view=view)
     except (NotCanonical, ContextTooLarge) as refusal:
         code = "RESULT_NOT_JSON" if isinstance(refusal, NotCanonical) else refusal.code
         message = f"the result cannot be told: {refusal.message}"
         refused = Outcome.failed(kind=ErrorKind.SCHEMA, code=code, message=message, meta=outcome.meta)
-        body = encode(refused.result())
-        context = describe(refused, size_bytes=len(body), control_paths=())
+        body = EncodedValue(data=encode(refused.result()))
+        context = describe(refused, size_bytes=len(body.data), control_paths=())
         return _Prepared(outcome=refused, body=body, context=context)
 
 
-def _large_view(place: ResultPlace, result: JsonValue, body: bytes, kept: Kept) -> LargeView | None:
+def _large_view(place: ResultPlace, result: JsonValue, body: EncodedValue, kept: Kept) -> LargeView | None:
     """§9.2: above the limit templates see a compact view, which is stored beside the result."""
-    if len(body) <= kept.inline_max_bytes:
+    if body.plain_bytes <= kept.inline_max_bytes:
         return None
-    sha256 = sha256_hex(body)
+    sha256 = sha256_hex(body.data)
     ref = _ref_id(place, sha256) or str(
         payload_locator(tenant_id=place.tenant_id, organization_id=place.organization_id, sha256=sha256)
     )
-    view = compact_view(result, ref=ref, sha256=sha256, size_bytes=len(body), kept=kept)
+    view = compact_view(result, ref=ref, sha256=sha256, size_bytes=len(body.data), kept=kept)
     return LargeView.of(result, view, kept)
 
 
@@ -158,7 +164,9 @@ def _ref_id(place: ResultPlace, sha256: str) -> str | None:
         return None
 
 
-def _reference(place: ResultPlace, ref: PayloadRef, *, kept: Kept, view: PayloadRef | None) -> JsonObject:
+def _reference(
+    place: ResultPlace, ref: PayloadRef, *, kept: Kept, view: PayloadRef | None, table: EncodedTable | None
+) -> JsonObject:
     reference: JsonObject = {
         "ref_id": _ref_id(place, ref.sha256) or ref.uri,
         "type": "object_store",
@@ -167,6 +175,8 @@ def _reference(place: ResultPlace, ref: PayloadRef, *, kept: Kept, view: Payload
         "media_type": ref.media_type,
         "bytes": ref.bytes,
     }
+    if table is not None:
+        reference |= {"row_count": table.facts.row_count, "schema_digest": table.facts.schema_digest}
     if view is not None:
         reference["view"] = {"sha256": view.sha256, "bytes": view.bytes}
     if kept.store is not None:

@@ -17,13 +17,14 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.persist_before_emit import MEDIA_TYPE, PersistBeforeEmit, ResultPlace
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.step_names import StepNames
@@ -71,7 +72,7 @@ class RunCommand:
         self._payloads = payloads
         self._store_output = StoreOutput(payloads)
         self._evaluate_control = EvaluateControl(payloads, rows, loops)
-        self._items = LoopItems(payloads)
+        self._items = LoopItems(rows.values)
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:
         """The `result` of the event that closes the command and the variables that it has set, or what it waits for."""

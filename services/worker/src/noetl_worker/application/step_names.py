@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
 from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, ToolKind, WorkbookTask
@@ -16,7 +16,6 @@ from noetl_core.playbook.references import Reference, handed_on, referenced_path
 from noetl_core.playbook.views import CallView, DataView, NotInView, StepView, look_into, passed_of
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.payloads import PayloadStore
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
@@ -27,8 +26,8 @@ from noetl_worker.application.result_refs import result_ref, view_ref
 class StepNames:
     """Loads what is referred to, and nothing else: other results, and large ones of which little is read, stay."""
 
-    def __init__(self, payloads: PayloadStore, rows: LoadRows, loops: LoopResults | None = None) -> None:
-        self._payloads = payloads
+    def __init__(self, rows: LoadRows, loops: LoopResults | None = None) -> None:
+        self._values = rows.values
         self._loops = loops
         self._rows = rows
 
@@ -74,13 +73,13 @@ class StepNames:
         """The workload, and over it what was set since the start."""
         workload: JsonValue = {}
         if command.workload is not None:
-            workload = decode(await self._payloads.get(command.workload))
+            workload = await self._values.get(command.workload)
         stored = command.variables.refs
-        values = await asyncio.gather(*(self._payloads.get(ref) for ref in stored.values()))
+        values = await asyncio.gather(*(self._values.get(ref) for ref in stored.values()))
         return {
             **(workload if isinstance(workload, dict) else {}),
             **command.variables.values,
-            **{name: decode(value) for name, value in zip(stored, values, strict=True)},
+            **dict(zip(stored, values, strict=True)),
         }
 
     async def _result(self, command: GrantedCommand, step: str, reads: Reads, kept: Kept) -> object:
@@ -94,7 +93,7 @@ class StepNames:
         beside = view_ref(reference)
         if beside is None:
             return seen(await self._data(result_ref(reference), reads), kept)
-        large = LargeView.from_json(decode(await self._payloads.get(beside)))
+        large = LargeView.from_json(await self._values.get(beside))
         without_data = seen(LargeResult(large, NotLoaded()), kept)
         if all(_can_be_read(read, without_data) for read in reads):
             return without_data
@@ -102,7 +101,7 @@ class StepNames:
 
     async def _data(self, ref: PayloadRef, reads: Reads) -> JsonValue:
         """The stored result; rows that went out in chunks are in it if somebody reads them, or may."""
-        value = decode(await self._payloads.get(ref))
+        value = await self._values.get(ref)
         if not is_streamed(value) or (reads and all(is_scalar_of_stream(path) for _, path, _ in reads)):
             return value
         return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)

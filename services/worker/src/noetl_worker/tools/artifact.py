@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
-from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import InvalidInput, LocatorInvalid, NoetlError, NotCanonical
 from noetl_core.locator import parse, payload_locator
-from noetl_core.payloads import PayloadRef
-from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_core.payloads import UNKNOWN_MEDIA_TYPE, PayloadRef
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
+from noetl_servicekit.stored_values import StoredValues
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.result_refs import result_ref
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, failed, misconfigured
 from noetl_worker.tools.tool_config import ToolConfig
-
-_DECODE_IN_THREAD_BYTES = 256 * 1024
-_JSON = "application/json"
 
 
 class ResultReferences(Protocol):
@@ -41,8 +38,8 @@ class EarlierResults:
 class ArtifactTool:
     """`action: get` with `input.result_ref`, the `_ref` of a large result or its address."""
 
-    def __init__(self, payloads: PayloadStore, *, references: ResultReferences | None = None) -> None:
-        self._payloads = payloads
+    def __init__(self, values: StoredValues, *, references: ResultReferences | None = None) -> None:
+        self._values = values
         self._references = references
 
     async def run(self, call: ToolCall) -> Outcome:
@@ -53,18 +50,20 @@ class ArtifactTool:
             if action != "get":
                 raise misconfigured(f"`action` is {action!r}, only `get` is possible")
             written = call.input.get("result_ref", call.config.get("result_ref"))
-            value = await _decoded(await self._load(call, config.call.render(written)))
+            value = await self._load(call, config.call.render(written))
         except CallFailed as exc:
             return exc.outcome
         top: JsonObject = value if isinstance(value, dict) else {}
         return Outcome(data={**top, "data": value})
 
-    async def _load(self, call: ToolCall, reference: JsonValue) -> bytes:
+    async def _load(self, call: ToolCall, reference: JsonValue) -> JsonValue:
         try:
             ref = await self._payload_ref(call, reference)
             if (ref.tenant_id, ref.organization_id) != (call.tenant_id, call.organization_id):
                 raise _not_available("it belongs to somebody else")
-            return await self._payloads.get(ref)
+            return await self._values.get(ref)
+        except NotCanonical as exc:
+            raise failed(ErrorKind.PARSE, "ARTIFACT_NOT_JSON", f"the stored value is no JSON: {exc.message}") from exc
         except InvalidInput as exc:
             raise misconfigured(f"`result_ref` is no reference: {exc.message}") from exc
         except NoetlError as exc:
@@ -89,18 +88,11 @@ class ArtifactTool:
         return found
 
 
-async def _decoded(data: bytes) -> JsonValue:
-    try:
-        return await asyncio.to_thread(decode, data) if len(data) > _DECODE_IN_THREAD_BYTES else decode(data)
-    except NotCanonical as exc:
-        raise failed(ErrorKind.PARSE, "ARTIFACT_NOT_JSON", f"the stored value is no JSON: {exc.message}") from exc
-
-
 def _by_digest(call: ToolCall, sha256: str, *, uri: JsonValue) -> PayloadRef:
     """The store needs no more than a digest; who the payload belongs to is checked by its address, if there is one."""
     own = str(payload_locator(tenant_id=call.tenant_id, organization_id=call.organization_id, sha256=sha256))
     address = uri if isinstance(uri, str) and _is_payload(uri) else own
-    return PayloadRef(uri=address, sha256=sha256, media_type=_JSON, bytes=0)
+    return PayloadRef(uri=address, sha256=sha256, media_type=UNKNOWN_MEDIA_TYPE, bytes=0)
 
 
 def _is_payload(uri: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.tables import Tables
 
 from noetl_worker.application.credentials import Auth, Credential, Credentials, resolve_auth
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -36,6 +37,8 @@ class ToolEnvironment:
     settings: Mapping[str, str] = field(repr=False)
     """Variables `NOETL_TOOL_<KIND>_<NAME>` of the worker's environment, by their names in lower case."""
     payloads: PayloadStore
+    tables: Tables
+    """The form in which tabular results are stored."""
     credentials: Credentials
 
 

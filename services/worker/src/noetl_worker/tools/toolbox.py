@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.tables import Tables
 from noetl_servicekit.env import Env
+from noetl_servicekit.stored_values import StoredValues
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.tool_call import Tool
@@ -97,6 +99,7 @@ async def build_toolbox(
     settings: ToolboxSettings,
     *,
     payloads: PayloadStore,
+    tables: Tables,
     credentials: Credentials,
     variables: Mapping[str, str],
     references: ResultReferences | None = None,
@@ -117,7 +120,7 @@ async def build_toolbox(
         can_script = settings.scripts.enabled
         access = TransferAccess(clients=clients, pools=pools, sessions=sessions, credentials=credentials)
         tools: dict[str, Tool] = {
-            "artifact": ArtifactTool(payloads, references=references or EarlierResults()),
+            "artifact": ArtifactTool(StoredValues(payloads, tables), references=references or EarlierResults()),
             "duckdb": DuckdbTool(
                 sessions, credentials=credentials, scripts=scripts, default_timeout_seconds=sql_seconds
             ),
@@ -139,7 +142,7 @@ async def build_toolbox(
                 # A plug-in may run scripts elsewhere, as Jobs of Kubernetes; not if the operator wants none.
                 taken=tuple(kind for kind in tools if kind != "script" or not can_script),
                 environment=lambda kind: ToolEnvironment(
-                    settings=settings_of(kind, variables), payloads=payloads, credentials=credentials
+                    settings=settings_of(kind, variables), payloads=payloads, tables=tables, credentials=credentials
                 ),
                 stack=stack,
             )

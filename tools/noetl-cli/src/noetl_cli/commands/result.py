@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput, NoetlError, NotFound
+from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.payloads import payload_ref_of
@@ -19,7 +18,7 @@ from noetl_cli.connection import Clients, FindServer, Server, connected, takes_s
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.text import one_line
-from noetl_cli.tables import stored_tables
+from noetl_cli.tables import StoredTables
 
 _LONGEST_SHOWN = 500
 
@@ -105,17 +104,13 @@ async def _read(clients: Clients, execution_id: int, result: Mapping[str, Any]) 
     reference = result.get("reference")
     if not reference:
         return None
+    load_rows = LoadRows(clients.payloads, StoredTables())
     if is_loop_reference(reference):
-        return await LoopResults(clients.events, clients.payloads)(None, execution_id, result)
-    if not str(reference["media_type"]).startswith("application/json"):
-        raise InvalidInput(
-            f"a payload of {reference['media_type']} is no JSON: see noetl payload head {reference['uri']}"
-        )
+        return await LoopResults(clients.events, load_rows.values)(None, execution_id, result)
     ref = payload_ref_of(reference)
-    value = decode(await clients.payloads.get(ref))
+    value = await load_rows.values.get(ref)
     if not is_streamed(value):
         return value
-    load_rows = LoadRows(clients.payloads, stored_tables())
     return await load_rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
 
