@@ -14,9 +14,12 @@ from noetl_core.canonical import decode
 from noetl_core.catalog import to_draft
 from noetl_core.envelope import verify_link
 from noetl_core.errors import NoetlError
+from noetl_core.events import is_terminal
+from noetl_core.execution_view import late_after
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import ExecutionCancelled
+from noetl_core.executions.left_open import unfinished_loops
 from noetl_core.executions.names import LOADED
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, Step, StepStatus
@@ -211,8 +214,9 @@ async def test_a_cancelled_execution_stays_cancelled_and_leaves_no_planner_busy(
     world = World(seed)
     await world.begin()
     workers = [Worker(worker_id=f"w{number}") for number in range(2)]
-    for _ in range(seed % 5):
+    for _ in range(seed * 3):
         world.deliver_some()
+        world.sweep()
         await asyncio.gather(*(world.work_once(worker) for worker in workers))
     await world.cancel()
     world.flaky.trouble = 0.0
@@ -231,8 +235,49 @@ async def test_a_cancelled_execution_stays_cancelled_and_leaves_no_planner_busy(
 
     kinds = Counter(event.envelope().event_type for event in world.events())
     assert kinds["execution.cancelled"] + kinds["playbook.completed"] == 1
-    assert world.events()[-1].envelope().event_type in ("execution.cancelled", "playbook.completed")
+    assert_loops_are_closed(world)
     assert calls == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_loops_of_a_cancelled_execution_end_even_if_no_planner_heard_of_it(seed: int) -> None:
+    world = World(seed, trouble=0.0)
+    await world.begin()
+    worker = Worker(worker_id="w")
+    while not world.state().execution.loops:
+        world.deliver_some()
+        world.sweep()
+        await world.work_once(worker)
+        await world.reap()
+        await asyncio.sleep(0)
+    await world.cancel()
+    for planner in world.planners:  # all of them are killed before they hear of it
+        await planner.stop()
+    world.planners = [world.planner(), world.planner()]
+    world.sweep()
+    late = late_after(world.state())
+    assert late is not None, "the projection lists it, so a reaper asks for it"
+
+    for planner in world.planners:
+        told = await planner.pass_deadlines(world.execution_id, through=late)
+        assert (told.passed, told.cascades) == (0, False)
+        await planner.stop()
+
+    assert_loops_are_closed(world)
+    assert late_after(world.state()) is None
+
+
+def assert_loops_are_closed(world: World) -> None:
+    """Each loop has one end; nothing else follows the end of the execution."""
+    envelopes = [event.envelope() for event in world.events()]
+    started = Counter(one.meta["loop_id"] for one in envelopes if one.event_type == "loop.started")
+    done = Counter(one.meta["loop_id"] for one in envelopes if one.event_type == "loop.done")
+    assert done - started == Counter(loop_id for loop_id in done if loop_id not in started)
+    assert set(started) <= set(done)
+    assert set(done.values()) <= {1}
+    assert unfinished_loops(world.state()) == {}
+    (end,) = [place for place, one in enumerate(envelopes) if is_terminal(one.event_type)]
+    assert {one.event_type for one in envelopes[end + 1 :]} <= {"loop.done"}
 
 
 async def test_without_trouble_a_chain_of_steps_costs_one_append_per_step_and_no_bus_hop() -> None:

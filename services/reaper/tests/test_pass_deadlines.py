@@ -42,6 +42,7 @@ class Planner:
     def __init__(self) -> None:
         self.told: list[tuple[int, datetime]] = []
         self.void: set[int] = set()
+        self.cascading: set[int] = set()
         self.cancelled: list[tuple[Scope | None, int, bool]] = []
         self.refusals: dict[int, NoetlError] = {}
 
@@ -49,7 +50,8 @@ class Planner:
         self.told.append((execution_id, through))
         if execution_id in self.refusals:
             raise self.refusals[execution_id]
-        return DeadlinesPassed(passed=0 if execution_id in self.void else 2, stream_version=9)
+        passed = 0 if execution_id in self.void else 2
+        return DeadlinesPassed(passed=passed, stream_version=9, cascades=execution_id in self.cascading)
 
     async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True) -> int:
         if execution_id in self.refusals:
@@ -89,14 +91,15 @@ async def test_what_cannot_be_told_does_not_keep_the_others_from_being_told() ->
 
 
 async def test_a_cancelled_family_that_nobody_saw_to_the_end_is_ended() -> None:
-    candidates, planner, metrics = Candidates(1, 2, 3), Planner(), MetricSet()
+    candidates, planner, metrics = Candidates(1, 2, 3, 4), Planner(), MetricSet()
     candidates.late = tuple(replace(one, cascades=one.execution_id > 1) for one in candidates.late)
-    planner.refusals = {3: Unavailable("api is away")}
+    planner.refusals = {3: Unavailable("nobody plans it")}
+    planner.cascading, planner.void = {2}, {2, 4}  # 4 had but a loop to close, and that is done by now
 
     sweep = await sweep_over(candidates, planner, metrics)()
 
-    assert sweep == DeadlineSweep(found=3, passed=2, void=0, refused=0, failed=1)
-    assert [told for told, _ in planner.told] == [1]
+    assert sweep == DeadlineSweep(found=4, passed=2, void=1, refused=0, failed=1)
+    assert sorted(told for told, _ in planner.told) == [1, 2, 3, 4]
     assert planner.cancelled == [(Scope(tenant_id="t", organization_id="o"), 2, True)]
     assert metrics.value("noetl_reaper_cascades_total") == 1
 

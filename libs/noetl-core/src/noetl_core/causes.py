@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noetl_core.commands.events import CommandAbandoned, CommandCompleted, CommandFailed
 from noetl_core.deadlines.events import DeadlinePassed
-from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.executions.events import ExecutionCancelled, PlaybookCompleted, PlaybookFailed, PlaybookInitialized
 from noetl_core.recorded import Recorded
 from noetl_core.steering.events import ExecutionResumed
 from noetl_core.streams.events import CallPartial
@@ -15,6 +15,8 @@ def is_cause(recorded: Recorded) -> bool:
     content = recorded.content
     if isinstance(content, CallPartial):
         return bool(content.queued)
+    if isinstance(content, ExecutionCancelled | PlaybookCompleted | PlaybookFailed):
+        return recorded.decided_through == 0  # one from outside: whoever decides on an end leaves nothing open
     return isinstance(
         content,
         PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed | ExecutionResumed,

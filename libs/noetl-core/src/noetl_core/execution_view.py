@@ -6,12 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 from noetl_core.commands.state import Command
 from noetl_core.deadlines.state import next_deadline
+from noetl_core.executions.left_open import unfinished_loops
 from noetl_core.fold import State, prune
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.state_json import state_object
 
 CASCADE_TIME = timedelta(seconds=15)
-"""Longer than whoever cancels a family takes for it, as long as nothing goes wrong."""
+"""Longer than ending what an execution leaves open takes, as long as nothing goes wrong."""
 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -52,11 +53,13 @@ def silent_after(state: State, command: Command) -> datetime | None:
 def late_after(state: State) -> datetime | None:
     """When the execution, or something in it, will have taken too long; None while nothing has a deadline.
 
-    One that was cancelled with its family is late when nobody has said for a while that all of them have ended.
+    One that has ended is late when something of it has not for a while: its family, if it was cancelled with it, or
+    a loop, which its planner closes after an end from outside.
     """
     execution = state.execution
-    if execution.cascades and execution.ended_at is not None:
-        return execution.ended_at + CASCADE_TIME
+    if execution.ended_at is not None:
+        has_open = execution.cascades or bool(unfinished_loops(state))
+        return execution.ended_at + CASCADE_TIME if has_open else None
     return next_deadline(state.execution, state.commands)
 
 

@@ -23,11 +23,13 @@ from noetl_core.deadlines.state import open_deadlines
 from noetl_core.errors import PlaybookInvalid
 from noetl_core.events import Event
 from noetl_core.executions.events import (
+    ExecutionCancelled,
     PlaybookCompleted,
     PlaybookFailed,
     StepEntered,
     StepExited,
 )
+from noetl_core.executions.left_open import EndOfExecution, unfinished_loops
 from noetl_core.executions.names import LOADED
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, ExecutionStatus
@@ -114,6 +116,8 @@ class RandomRun(PureRun):
 
     random: Random = field(default_factory=Random)
     waits: int = 0
+    enders: int = 0
+    """How likely it is that somebody ends the execution from outside."""
 
     def happens(self, content: Event) -> None:
         super().happens(content)
@@ -154,6 +158,7 @@ class RandomRun(PureRun):
             (0 if calm else 4, self._pass_deadline()),
             (0 if calm else 8, self._pause()),
             (8, self._go_on_again()),
+            (0 if calm else self.enders, self._end_from_outside()),
         ]
         possible = [(weight, act) for weight, act in chances if act is not None and weight]
         act = self.random.choices([act for _, act in possible], [weight for weight, _ in possible])[0]
@@ -252,6 +257,15 @@ class RandomRun(PureRun):
             return None
         return lambda: self.happens(ExecutionPaused(reason="", paused_by="x"))
 
+    def _end_from_outside(self) -> Callable[[], None]:
+        error = {"code": "execution.finalized", "message": "enough"}
+        ends = (
+            ExecutionCancelled(reason="enough", cancelled_by="x"),
+            PlaybookCompleted(finalized_by="x"),
+            PlaybookFailed(error=error, finalized_by="x"),
+        )
+        return partial(self.happens, self.random.choice(ends))
+
     def _go_on_again(self) -> Callable[[], None] | None:
         if self.state.execution.status is not ExecutionStatus.PAUSED:
             return None
@@ -260,8 +274,11 @@ class RandomRun(PureRun):
 
 def check(run: RandomRun) -> None:
     """What must be true of every log."""
-    ends = [place for place, event in enumerate(run.events) if isinstance(event, PlaybookCompleted | PlaybookFailed)]
-    assert ends == [len(run.events) - 1], "ended once, and last of all"
+    (end,) = [place for place, event in enumerate(run.events) if isinstance(event, EndOfExecution)]  # ended once
+    after = run.events[end + 1 :]
+    assert all(isinstance(event, LoopDone) for event in after), "nothing else follows the end"
+    assert not after or run.enders, "loops end before the execution does, unless somebody ends it from outside"
+    assert unfinished_loops(run.state) == {}, "every loop that was opened is over"
     active: dict[str, int] = {}
     entered: Counter[str] = Counter()
     seen: Counter[Any] = Counter()
@@ -290,7 +307,10 @@ def check(run: RandomRun) -> None:
             case ChunkRouted():
                 seen["routed", event.step, event.activation, event.call, event.chunk_index] += 1
     assert {what: times for what, times in seen.items() if times > 1} == {}
-    if isinstance(run.events[-1], PlaybookCompleted):
+    loops = {name for name, step in run.plan.playbook.steps.items() if step.loop is not None}
+    epochs = {(name, visit) for name in loops for visit in range(1, entered[name] + 1)}
+    assert {what[1:] for what in seen if what[0] == "loop.done"} == epochs, "one loop.done for each activation"
+    if isinstance(run.events[end], PlaybookCompleted) and not run.enders:
         assert not active, "it completed, and steps are still active"
 
 
@@ -300,13 +320,21 @@ def _places(seen: Counter[Any], what: str, of: StepExited) -> set[tuple[int, int
 
 @pytest.mark.parametrize("part", range(3))
 def test_every_run_ends_once_whatever_happens_to_it(part: int) -> None:
-    for seed in range(part * RUNS // 3, (part + 1) * RUNS // 3):
+    run_seeds(range(part * RUNS // 3, (part + 1) * RUNS // 3), enders=0)
+
+
+def test_whoever_ends_a_run_from_outside_leaves_no_loop_without_an_end() -> None:
+    run_seeds(range(RUNS), enders=4)
+
+
+def run_seeds(seeds: range, *, enders: int) -> None:
+    for seed in seeds:
         random = Random(seed)
         playbook = random_playbook(random)
         plan = _plan(playbook)
         if plan is None:  # chunks that lead back to their own step are refused
             continue
-        run = RandomRun(plan=plan, outcome=partial(_outcome, random), random=random)
+        run = RandomRun(plan=plan, outcome=partial(_outcome, random), random=random, enders=enders)
         try:
             run.run()
             check(run)

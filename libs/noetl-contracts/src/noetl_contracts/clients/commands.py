@@ -168,7 +168,9 @@ class CommandClient:
         response = await self._call(
             shard_of(execution_id, self._shard_count), lambda stub: stub.PassDeadlines(request, timeout=self._timeout)
         )
-        return DeadlinesPassed(passed=response.passed, stream_version=response.stream_version)
+        return DeadlinesPassed(
+            passed=response.passed, stream_version=response.stream_version, cascades=response.cascades
+        )
 
     async def steer(self, execution_id: int, action: SteerAction, *, by: str, reason: str) -> Steered:
         """Pause or resume an execution; port `Steering`."""

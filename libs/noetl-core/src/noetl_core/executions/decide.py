@@ -19,6 +19,7 @@ from noetl_core.executions.continuing import (
 )
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.executions.left_open import EndOfExecution, close_left_open
 from noetl_core.executions.looping import issue_item
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import issue
@@ -33,9 +34,11 @@ from noetl_core.streams.state import Place as StreamPlace
 
 def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
     """The facts that follow from one event, given the fold of everything up to it and of all earlier decisions."""
+    content = recorded.content
+    if isinstance(content, EndOfExecution):
+        return close_left_open(state, content, plan)
     if state.execution.status.is_final or is_held(state.execution, recorded):
         return ()
-    content = recorded.content
     match content:
         case PlaybookInitialized():
             return begin(state, content, plan, recorded)

@@ -36,7 +36,7 @@ class LoopItemStarted:
     loop_iteration_index: int
 
 
-@event_type("loop.done")
+@event_type("loop.done", after_end=True)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDone:
     """The loop of an activation is over, whatever the reason; the results of its items are found by reference."""

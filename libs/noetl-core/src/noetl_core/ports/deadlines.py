@@ -17,7 +17,7 @@ class LateExecution:
     deadline: datetime
     """The earliest of its open deadlines."""
     cascades: bool = False
-    """It was cancelled, and it is not known that its descendants have ended."""
+    """It has ended, and something of it has not: a loop, or descendants that it was cancelled with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,8 @@ class DeadlinesPassed:
 
     passed: int
     stream_version: int
+    cascades: bool = False
+    """It was cancelled, and it is not known that its descendants have ended."""
 
 
 LatePlace = tuple[datetime, int]

@@ -135,13 +135,16 @@ class CancelExecution:
         )
 
     async def _cancelled_at(self, owner: Scope, execution_id: int) -> int | None:
-        """Where the execution was cancelled, if that is how it ended; little can follow a terminal event."""
-        head = (await self._log.read(owner, execution_id, limit=1)).head_version
-        tail = await self._log.read(owner, execution_id, from_version=max(head - _TAIL, 1), limit=_TAIL * 2)
-        for event in reversed(tail.events):
-            event_type = event.envelope().event_type
-            if is_terminal(event_type):
-                return event.stream_version if event_type == CANCELLED else None
+        """Where the execution was cancelled, if that is how it ended; little but ends of loops can follow that."""
+        below = (await self._log.read(owner, execution_id, limit=1)).head_version + 1
+        while below > 1:
+            first = max(below - _TAIL, 1)
+            tail = await self._log.read(owner, execution_id, from_version=first, limit=below - first)
+            for event in reversed(tail.events):
+                event_type = event.envelope().event_type
+                if is_terminal(event_type):
+                    return event.stream_version if event_type == CANCELLED else None
+            below = first
         return None
 
 

@@ -104,8 +104,8 @@ class Actor:
 
     @property
     def is_over(self) -> bool:
-        """Whether the execution has ended, or is none at all, and nothing waits for an answer."""
-        idle = not self._asks and self._task is None
+        """Whether the execution has ended, or is none at all, and nothing waits for an answer or a decision."""
+        idle = not self._asks and self._task is None and self._journal.is_settled
         return idle and (self.state.execution.status.is_final or self.known_version == 0)
 
     def take(self, event: StoredEvent) -> None:

@@ -246,7 +246,8 @@ class TurnPlanner:
             self._add(turn, draft)
             self._decide_last(turn)
             passed += 1
-        answer = DeadlinesPassed(passed=passed, stream_version=turn.state.stream_version)
+        cascades = turn.state.execution.cascades
+        answer = DeadlinesPassed(passed=passed, stream_version=turn.state.stream_version, cascades=cascades)
         turn.answers.append((ask, _constant(answer)))
 
     def _steer(self, turn: Turn, ask: Steer) -> None:

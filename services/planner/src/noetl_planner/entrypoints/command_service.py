@@ -119,7 +119,9 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
         recorded = await self._deadlines.pass_deadlines(
             parse_id(request.execution_id, what="execution_id"), through=moment(request.through)
         )
-        return pb.PassDeadlinesResponse(passed=recorded.passed, stream_version=recorded.stream_version)
+        return pb.PassDeadlinesResponse(
+            passed=recorded.passed, stream_version=recorded.stream_version, cascades=recorded.cascades
+        )
 
     async def Steer(  # noqa: N802 - named by the contract
         self, request: pb.SteerRequest, context: grpc.aio.ServicerContext[pb.SteerRequest, pb.SteerResponse]

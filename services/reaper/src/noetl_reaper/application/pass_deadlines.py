@@ -123,9 +123,10 @@ class PassDeadlines:
         async with self._slots:
             with span("reaper.deadline", attributes={"noetl.execution_id": str(late.execution_id)}):
                 try:
-                    if late.cascades:
-                        return await self._end_family(late)
+                    # One that has ended closes its loops when its planner looks at it.
                     recorded = await self._deadlines.pass_deadlines(late.execution_id, through=late.deadline)
+                    if late.cascades and recorded.cascades:
+                        return await self._end_family(late)
                 except REFUSALS as exc:
                     self._metrics.refused.labels(exc.code).inc()
                     logger.debug("reaper.deadline_refused", **facts, code=exc.code, reason=exc.message)

@@ -768,19 +768,23 @@ class PassDeadlinesResponse(_message.Message):
 
     PASSED_FIELD_NUMBER: _builtins.int
     STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    CASCADES_FIELD_NUMBER: _builtins.int
     passed: _builtins.int
     """How many were recorded; 0 if everything had ended in time after all."""
     stream_version: _builtins.int
     """Version of the execution's last event."""
+    cascades: _builtins.bool
+    """Whether it was cancelled with its family, and its descendants are not known to have ended."""
     def __init__(
         self,
         *,
         passed: _builtins.int = ...,
         stream_version: _builtins.int = ...,
+        cascades: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passed", b"passed", "stream_version", b"stream_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cascades", b"cascades", "passed", b"passed", "stream_version", b"stream_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -281,7 +281,7 @@ class LateExecution(_message.Message):
     organization_id: _builtins.str
     """Organization."""
     cascades: _builtins.bool
-    """It was cancelled, and it is not known that its descendants have ended."""
+    """It has ended, and something of it has not: a loop, or descendants that it was cancelled with."""
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
         """The earliest of its open deadlines."""
