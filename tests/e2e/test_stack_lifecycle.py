@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from noetl_adapters.payload.shm_directory import SHM_DIRECTORY, directory_name
 from noetl_cli.dev.processes import ProcessIdentity
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack, local_stack
@@ -26,10 +27,13 @@ def test_a_stack_that_is_stopped_or_killed_comes_back_with_all_it_had(examples: 
         assert ran.code == 0, ran
         execution_id, endpoint, first = ran.document["execution_id"], stack.endpoint, processes(stack)
         assert len(first) == 8
+        shared_memory = SHM_DIRECTORY / directory_name(endpoint.payload_url, {})
+        assert shared_memory.exists()
 
         down = stack.noetl("dev", "down")
         assert (down.code, down.out) == (0, "stopped\n")
         assert not any(process.is_alive() for process in first)
+        assert not shared_memory.exists()
         away = stack.noetl("status", execution_id)
         assert (away.code, "start one with: noetl dev up" in away.err) == (5, True)
 
@@ -41,6 +45,8 @@ def test_a_stack_that_is_stopped_or_killed_comes_back_with_all_it_had(examples: 
         os.kill(stack.state().supervisor.pid, signal.SIGKILL)
         eventually(lambda: not any(process.is_alive() for process in second), seconds=30.0)
         assert stack.noetl("dev", "status").code == 1
+        assert stack.noetl("dev", "down").code == 0
+        assert not shared_memory.exists()  # although nobody could stop in good order
 
         assert stack.noetl("dev", "up").code == 0
         assert stack.noetl("run", str(examples / "hello_world.yaml"), "-o", "json").code == 0

@@ -20,10 +20,14 @@ from noetl_testkit.memory.payloads import InMemoryPayloadStore
 class Reports:
     def __init__(self) -> None:
         self.reads: Counter[str] = Counter()
+        self.refusals: Counter[str] = Counter()
         self.bytes: dict[str, int] = {}
 
     def read(self, tier: str, outcome: str) -> None:
         self.reads[f"{tier} {outcome}"] += 1
+
+    def refused(self, tier: str, reason: str) -> None:
+        self.refusals[f"{tier} {reason}"] += 1
 
     def holds(self, tier: str, size: int) -> None:
         self.bytes[tier] = size
@@ -223,6 +227,7 @@ async def test_one_payload_does_not_push_everything_else_out(world: World) -> No
 
     assert await world.reads(small) == {"memory hit": 1}
     assert await world.reads(large) == {"memory miss": 1, "disk miss": 1, "store hit": 1}
+    assert world.reports.refusals == {"memory too_large": 2, "disk too_large": 2}
 
 
 async def test_a_cache_that_cannot_be_written_costs_nothing_but_the_copy(world: World) -> None:
@@ -233,6 +238,7 @@ async def test_a_cache_that_cannot_be_written_costs_nothing_but_the_copy(world: 
 
     assert await world.payloads.get(ref) == HELLO
     assert world.reports.bytes == {"memory": len(HELLO), "disk": 0}
+    assert world.reports.refusals == {"disk failed": 1}
 
 
 async def test_tenants_share_no_copies(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, decode, encode, native, sha256_hex
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
+from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
 
@@ -184,6 +185,9 @@ def check_result_shape(result: Mapping[str, Any]) -> None:
         value = result.get(key)
         if value is not None and type(value) is not dict and not isinstance(value, Mapping):
             raise InvalidInput(f"{key!r} of a result is an object or null")
+    reference = result.get("reference") or {}
+    if IPC in reference and not {"uri", "sha256"} <= reference.keys():
+        raise InvalidInput("the reference of a result hints at a copy, and does not say where the payload itself is")
     inline = (result.get("context") or {}).keys() & FORBIDDEN_CONTEXT_KEYS
     if inline:
         raise InvalidInput(f"data never rides in events: {sorted(inline)} in the result's context")

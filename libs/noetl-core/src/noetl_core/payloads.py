@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, sha256_hex
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.locator import is_payload, parse, payload_locator
+from noetl_core.payload_hints import IpcHint, hint_in
 
 PAYLOAD_STORE: Final = "payload_store"
 
@@ -29,6 +30,8 @@ class PayloadRef:
     media_type: str
     bytes: int
     kind: str = PAYLOAD_STORE
+    hint: IpcHint | None = field(default=None, compare=False, repr=False)
+    """Where a copy may be nearer: no part of what the reference says, and not in its JSON."""
 
     def __post_init__(self) -> None:
         if self.kind != PAYLOAD_STORE:
@@ -116,6 +119,7 @@ def payload_ref_of(reference: Mapping[str, Any]) -> PayloadRef:
         sha256=reference["sha256"],
         media_type=reference["media_type"],
         bytes=reference["bytes"],
+        hint=hint_in(reference),
     )
 
 

@@ -7,10 +7,12 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 import asyncpg
-from noetl_adapters.payload.open_store import open_payload_store
+from noetl_adapters.payload.open_shm import SharedMemorySettings
+from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
@@ -34,6 +36,7 @@ from noetl_core.ports.projections import Projections
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
 from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.shared_memory import warn_of_shared_memory
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
@@ -95,7 +98,7 @@ class Api:
         await self._check_installation(leases)
         partitions = PostgresPartitions(background)
         await ensure_partitions(partitions, self._metrics)
-        payloads = await group.enter(open_payload_store(settings.payload_url, self._environment))
+        payloads = await self._open_payloads()
         ids = Snowflake(await partitions.next_node())
         use_cases = self._use_cases(pool, leases, ids, self._projections(), payloads)
         group.loop(
@@ -192,6 +195,19 @@ class Api:
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
             workers=Workers(presence),
             leases=leases,
+        )
+
+    async def _open_payloads(self) -> PayloadStore:
+        """What workers of this node have just written need not come from the store; nothing else is kept here."""
+        return await self._group.enter(
+            open_tiered_store(
+                self._settings.payload_url,
+                self._environment,
+                memory_bytes=0,
+                shared_memory=SharedMemorySettings(**asdict(self._settings.shared_memory)),
+                reports=self._metrics.payloads,
+                warn=warn_of_shared_memory,
+            )
         )
 
     def _sealer(self) -> AesGcmSealer | None:

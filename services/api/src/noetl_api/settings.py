@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noetl_servicekit.env import Address, Env
+from noetl_servicekit.shared_memory import SharedMemoryLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class Settings:
     background_pool_max_size: int
     shard_count: int
     payload_url: str
+    shared_memory: SharedMemoryLimits
     projector_address: str
     planner_address: str
     token: str = field(repr=False)
@@ -43,6 +45,7 @@ class Settings:
             background_pool_max_size=env.integer("NOETL_BG_POOL_MAX_SIZE", default=4, minimum=1),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
             payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
+            shared_memory=SharedMemoryLimits.read(env),
             projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
             planner_address=env.text("NOETL_PLANNER_ADDRESS", default=""),
             token=env.secret("NOETL_TOKEN"),

@@ -50,12 +50,38 @@ class CredentialMetrics:
         )
 
 
+class PayloadMetrics:
+    """Where payloads were found that api has shown."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self._reads = metrics.counter(
+            "noetl_api_payload_reads_total", "Times that a tier was asked for a payload.", ("tier", "outcome")
+        )
+        self._refused = metrics.counter(
+            "noetl_api_payload_copies_refused_total",
+            "Copies of payloads that a tier did not take.",
+            ("tier", "reason"),
+        )
+
+    def read(self, tier: str, outcome: str) -> None:
+        """A tier was asked: hit, or which kind of miss."""
+        self._reads.labels(tier, outcome).inc()
+
+    def refused(self, tier: str, reason: str) -> None:
+        """A tier did not take a copy."""
+        self._refused.labels(tier, reason).inc()
+
+    def holds(self, tier: str, size: int) -> None:
+        """Workers tell it: what a node holds is the same for all of its processes."""
+
+
 class ApiMetrics:
     """Everything that api measures besides what every service does."""
 
     def __init__(self, metrics: MetricSet) -> None:
         self.append = AppendMetrics(metrics)
         self.credentials = CredentialMetrics(metrics)
+        self.payloads = PayloadMetrics(metrics)
         self.http_handled = metrics.counter(
             "noetl_api_http_handled_total", "HTTP requests that were answered.", ("method", "route", "status")
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.metadata import version
 
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
+from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import (
@@ -32,6 +34,7 @@ from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import check_shard_count
+from noetl_servicekit.shared_memory import warn_of_shared_memory
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
@@ -68,9 +71,11 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             settings.payload_url,
             variables,
             memory_bytes=settings.payload_memory_bytes,
+            shared_memory=SharedMemorySettings(**asdict(settings.shared_memory)),
             cache_directory=settings.payload_cache_dir,
             cache_bytes=settings.payload_cache_bytes,
             reports=metrics.payloads,
+            warn=warn_of_shared_memory,
         )
     )
     channel = await group.enter(

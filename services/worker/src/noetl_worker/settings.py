@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from noetl_servicekit.env import Address, Env
+from noetl_servicekit.shared_memory import SharedMemoryLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Settings:
     payload_cache_dir: Path | None
     payload_cache_bytes: int
     table_compression: Literal["zstd"] | None
+    shared_memory: SharedMemoryLimits
     grpc_listen: Address
     ops_listen: Address
     shard_count: int
@@ -57,6 +59,7 @@ class Settings:
             payload_cache_dir=env.optional_path("NOETL_PAYLOAD_CACHE_DIR"),
             payload_cache_bytes=env.integer("NOETL_PAYLOAD_CACHE_BYTES", default=1024 * 1024 * 1024, minimum=0),
             table_compression="zstd" if compression == "zstd" else None,
+            shared_memory=SharedMemoryLimits.read(env),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),

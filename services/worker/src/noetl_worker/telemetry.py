@@ -49,11 +49,20 @@ class PayloadTierMetrics:
         self._reads = metrics.counter(
             "noetl_worker_payload_reads_total", "Times that a tier was asked for a payload.", ("tier", "outcome")
         )
+        self._refused = metrics.counter(
+            "noetl_worker_payload_copies_refused_total",
+            "Copies of payloads that a tier did not take.",
+            ("tier", "reason"),
+        )
         self._bytes = metrics.gauge("noetl_worker_payload_tier_bytes", "Payloads that a tier holds.", ("tier",))
 
     def read(self, tier: str, outcome: str) -> None:
-        """A tier was asked: hit, miss or corrupt."""
+        """A tier was asked: hit, or which kind of miss."""
         self._reads.labels(tier, outcome).inc()
+
+    def refused(self, tier: str, reason: str) -> None:
+        """A tier did not take a copy."""
+        self._refused.labels(tier, reason).inc()
 
     def holds(self, tier: str, size: int) -> None:
         """A tier has so many bytes now."""

@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.locator import parse
+from noetl_core.payload_hints import IpcHint
 from noetl_core.payloads import PayloadRef, refer_to
 from noetl_core.playbook.selection import ResultPath
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.event_result import MAX_CONTEXT_BYTES, EventResult
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.result_refs import result_ref
 
 TABLES = ArrowTables()
 PLACE = ResultPlace(tenant_id="acme", organization_id="ops", execution_id=42, step="load it")
@@ -274,3 +278,22 @@ async def test_a_step_that_no_locator_can_name_is_named_by_its_payload() -> None
 
     assert result.reference is not None
     assert result.ref_id == result.reference["uri"]
+
+
+class StoreWithCopies(InMemoryPayloadStore):
+    """Says where a copy is, as one behind shared memory does."""
+
+    async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+        ref = await super().put(tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type)
+        hint = IpcHint(node_id="node", shm_name="noetl/x", schema_digest="0" * 64, valid_until=datetime.now(UTC))
+        return replace(ref, hint=hint)
+
+
+async def test_where_a_copy_is_travels_beside_where_the_result_is() -> None:
+    result = await PersistBeforeEmit(StoreWithCopies())(PLACE, Outcome(data={"a": 1}))
+
+    assert result.reference is not None
+    read = result_ref(result.reference)
+    assert read.hint is not None
+    assert (read.hint.node_id, read.hint.shm_name) == ("node", "noetl/x")
+    assert read == refer_to(b'{"a":1}', tenant_id="acme", organization_id="ops", media_type="application/json")

@@ -188,3 +188,12 @@ def _facts(schema: pa.Schema, *, row_count: int) -> TableFacts:
     return TableFacts(
         columns=tuple(schema.names), row_count=row_count, schema_digest=sha256_hex(encode({"columns": described}))
     )
+
+
+def schema_digest(data: bytes) -> str:
+    """Of a stream, from its first message; raises `Corrupt` when it is no table."""
+    try:
+        with pa.ipc.open_stream(pa.BufferReader(data)) as reader:
+            return _facts(reader.schema, row_count=0).schema_digest
+    except (pa.ArrowInvalid, OSError) as exc:
+        raise Corrupt(f"not an Arrow stream: {exc}") from exc

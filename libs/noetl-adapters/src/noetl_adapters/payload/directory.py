@@ -79,6 +79,10 @@ class DirectoryPayloadStore:
         with _reading(ref):
             return await asyncio.to_thread(lambda: verify(ref, self._path(ref).read_bytes()))
 
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The bytes of a reference, verified."""
+        return memoryview(await self.get(ref))
+
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""
         return verified(ref, self._chunks(ref))

@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import hashlib
 import os
 import secrets
 import shutil
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from noetl_core.errors import Unavailable
 from noetl_core.payloads import PayloadRef
 
-from noetl_adapters.payload.tiers import TierReports
+from noetl_adapters.payload.tiers import FAILED, TOO_LARGE, Miss, TierReports, copy_name
 
 DISK = "disk"
 LARGEST_SHARE = 4
@@ -35,6 +34,7 @@ class DiskTier:
 
     name = DISK
     verified = False
+    is_memory = False
 
     def __init__(self, directory: Path, *, budget_bytes: int, reports: TierReports) -> None:
         self._directory = directory
@@ -44,29 +44,33 @@ class DiskTier:
         self._size = 0
         self._find_files()
 
-    async def load(self, ref: PayloadRef) -> bytes | None:
+    async def load(self, ref: PayloadRef) -> bytes | Miss:
         """What the file has; the caller compares it."""
-        name = _name(ref)
+        name = copy_name(ref)
         if name not in self._files:
-            return None
+            return Miss.ABSENT
         try:
             data = await asyncio.to_thread(_read_and_touch, self._files[name].path)
         except OSError:
             self._drop(name)
-            return None
+            return Miss.ABSENT
         if name in self._files:
             self._files.move_to_end(name)
         return data
 
-    async def keep(self, ref: PayloadRef, data: bytes) -> None:
+    async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> None:
         """Write the file aside and rename it, so that no reader sees a part of it."""
-        name = _name(ref)
-        if len(data) > self._budget_bytes // LARGEST_SHARE or name in self._files:
+        name = copy_name(ref)
+        if name in self._files:
+            return
+        if len(data) > self._budget_bytes // LARGEST_SHARE:
+            self._reports.refused(self.name, TOO_LARGE)
             return
         path = self._directory / name[:2] / name
         try:
             await asyncio.to_thread(self._write, path, data)
         except OSError:  # a full disk costs nothing but the copy
+            self._reports.refused(self.name, FAILED)
             return
         self._size += len(data) - (self._files[name].size if name in self._files else 0)
         self._files[name] = _File(len(data), path)
@@ -74,7 +78,7 @@ class DiskTier:
 
     async def forget(self, ref: PayloadRef) -> None:
         """Remove the file."""
-        self._drop(_name(ref))
+        self._drop(copy_name(ref))
         self._reports.holds(self.name, self._size)
 
     def _make_room(self) -> None:
@@ -138,10 +142,6 @@ def owned_directory(root: Path) -> Iterator[Path]:
             os.close(descriptor)
         return
     raise Unavailable(f"the payload cache {root} is used by {_MAX_OWNERS} processes already")
-
-
-def _name(ref: PayloadRef) -> str:
-    return hashlib.sha256(ref.uri.encode()).hexdigest()
 
 
 def _read_and_touch(path: Path) -> bytes:

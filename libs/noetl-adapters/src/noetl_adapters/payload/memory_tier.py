@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from noetl_core.payloads import PayloadRef
 
-from noetl_adapters.payload.tiers import TierReports
+from noetl_adapters.payload.tiers import TOO_LARGE, Miss, TierReports
 
 MEMORY = "memory"
 LARGEST_SHARE = 4
@@ -16,6 +16,7 @@ class MemoryTier:
 
     name = MEMORY
     verified = True
+    is_memory = True
 
     def __init__(self, *, budget_bytes: int, reports: TierReports) -> None:
         self._budget_bytes = budget_bytes
@@ -23,16 +24,18 @@ class MemoryTier:
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
 
-    async def load(self, ref: PayloadRef) -> bytes | None:
+    async def load(self, ref: PayloadRef) -> bytes | Miss:
         """The bytes, which are in use again."""
         data = self._kept.get(ref.uri)
-        if data is not None:
-            self._kept.move_to_end(ref.uri)
+        if data is None:
+            return Miss.ABSENT
+        self._kept.move_to_end(ref.uri)
         return data
 
-    async def keep(self, ref: PayloadRef, data: bytes) -> None:
+    async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> None:
         """Keep the bytes, and let go of others until all fit."""
         if len(data) > self._budget_bytes // LARGEST_SHARE:
+            self._reports.refused(self.name, TOO_LARGE)
             return
         self._drop(ref.uri)
         self._kept[ref.uri] = data

@@ -109,6 +109,10 @@ class ObjectPayloadStore:
         pieces = [piece async for piece in self._pieces(ref)]
         return await asyncio.to_thread(lambda: verify(ref, b"".join(pieces)))
 
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The bytes of a reference, verified."""
+        return memoryview(await self.get(ref))
+
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""
         return verified(ref, self._pieces(ref))

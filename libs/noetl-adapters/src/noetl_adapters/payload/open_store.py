@@ -1,7 +1,7 @@
 """Chooses the payload store by its address; nobody else needs to know which kinds there are."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,6 +14,7 @@ from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_adapters.payload.disk_tier import DiskTier, owned_directory
 from noetl_adapters.payload.memory_tier import MemoryTier
 from noetl_adapters.payload.object_store import ObjectPayloadStore
+from noetl_adapters.payload.open_shm import SharedMemorySettings, open_shared_memory
 from noetl_adapters.payload.tiers import PayloadTier, TieredPayloadStore, TierReports
 
 PAYLOAD_SCHEMES = ("file", *buckets.SCHEMES)
@@ -51,16 +52,26 @@ async def open_tiered_store(
     environment: Mapping[str, str],
     *,
     memory_bytes: int,
-    cache_directory: Path | None,
-    cache_bytes: int,
+    shared_memory: SharedMemorySettings | None = None,
+    cache_directory: Path | None = None,
+    cache_bytes: int = 0,
     reports: TierReports,
+    warn: Callable[[str], None] = lambda reason: None,
 ) -> AsyncIterator[PayloadStore]:
-    """The same store behind memory and, if there is a directory for it, disk; a budget of 0 leaves a tier out."""
+    """The same store behind memory, shared memory and, if there is a directory for it, disk.
+
+    A budget of 0 leaves a tier out; so does shared memory that cannot be used, with a warning.
+    """
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_payload_store(url, environment))
         tiers: list[PayloadTier] = []
         if memory_bytes:
             tiers.append(MemoryTier(budget_bytes=memory_bytes, reports=reports))
+        if shared_memory is not None:
+            tier = await stack.enter_async_context(
+                open_shared_memory(shared_memory, url, environment, reports=reports, warn=warn)
+            )
+            tiers += [tier] if tier is not None else []
         if cache_directory is not None and cache_bytes:
             directory = stack.enter_context(owned_directory(cache_directory))
             tiers.append(await asyncio.to_thread(DiskTier, directory, budget_bytes=cache_bytes, reports=reports))

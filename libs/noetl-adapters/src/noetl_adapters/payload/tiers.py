@@ -1,19 +1,35 @@
 """Copies of payloads near to who reads them: asked in order, the store last, and never trusted more than it."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
 from typing import Final, Protocol
 
 from noetl_core.canonical import sha256_hex
 from noetl_core.errors import Corrupt, NotFound
+from noetl_core.payload_hints import IpcHint
 from noetl_core.payload_streams import CHUNK_BYTES
 from noetl_core.payloads import PayloadRef, StoredPayload
 from noetl_core.ports.payloads import PayloadStore
 
 STORE: Final = "store"
 HIT: Final = "hit"
-MISS: Final = "miss"
-CORRUPT: Final = "corrupt"
+TOO_LARGE: Final = "too_large"
+FAILED: Final = "failed"
+
+
+class Miss(StrEnum):
+    """Why a tier does not give a payload."""
+
+    ABSENT = "miss"
+    STALE = "stale"
+    """Its time is over, or the machine has started again since."""
+    FOREIGN = "foreign"
+    """It is on another node."""
+    TRUNCATED = "truncated"
+    CORRUPT = "corrupt"
 
 
 class PayloadTier(Protocol):
@@ -22,13 +38,15 @@ class PayloadTier(Protocol):
     name: str
     verified: bool
     """Whether what it gives back has been compared with its digest already."""
+    is_memory: bool
+    """Whether it is as near as a tier can be: what it has is not copied further up."""
 
-    async def load(self, ref: PayloadRef) -> bytes | None:
-        """The copy, if there is one."""
+    async def load(self, ref: PayloadRef) -> bytes | memoryview | Miss | None:
+        """The copy, or why there is none; None from a tier that is not meant for such payloads."""
         ...
 
-    async def keep(self, ref: PayloadRef, data: bytes) -> None:
-        """Keep a copy, unless it is too large; older ones make room."""
+    async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> IpcHint | None:
+        """Keep a copy of what was produced or read here, if there is room; perhaps others can be told of it."""
         ...
 
     async def forget(self, ref: PayloadRef) -> None:
@@ -40,12 +58,21 @@ class TierReports(Protocol):
     """Who counts what tiers are good for."""
 
     def read(self, tier: str, outcome: str) -> None:
-        """A tier was asked: hit, miss or corrupt."""
+        """A tier was asked: hit, or which kind of miss."""
+        ...
+
+    def refused(self, tier: str, reason: str) -> None:
+        """A tier did not take a copy."""
         ...
 
     def holds(self, tier: str, size: int) -> None:
         """A tier has so many bytes now."""
         ...
+
+
+def copy_name(ref: PayloadRef) -> str:
+    """A file name for the copy of a payload: one for each address, so tenants share none."""
+    return hashlib.sha256(ref.uri.encode()).hexdigest()
 
 
 class TieredPayloadStore:
@@ -62,8 +89,7 @@ class TieredPayloadStore:
         ref = await self._store.put(
             tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type
         )
-        await self._keep(ref, data, self._tiers)
-        return ref
+        return replace(ref, hint=await self._keep(ref, data, self._tiers, produced=True))
 
     async def put_stream(
         self, *, tenant_id: str, organization_id: str, chunks: AsyncIterable[bytes], media_type: str
@@ -75,12 +101,14 @@ class TieredPayloadStore:
 
     async def get(self, ref: PayloadRef) -> bytes:
         """From the nearest tier that has the right bytes; those before it get a copy."""
-        for position, tier in enumerate(self._tiers):
-            data = await self._load(tier, ref)
-            if data is not None:
-                await self._keep(ref, data, self._tiers[:position])
-                return data
-        return await self._from_store(ref)
+        data = await self._nearest(ref)
+        if isinstance(data, bytes):
+            return data
+        return bytes(data) if len(data) <= CHUNK_BYTES else await asyncio.to_thread(bytes, data)
+
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The bytes where they are in memory."""
+        return memoryview(await self._nearest(ref)).toreadonly()
 
     async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """From a tier that need not be compared again, else from the store; no tier learns from it."""
@@ -88,7 +116,7 @@ class TieredPayloadStore:
             data = await self._load(tier, ref) if tier.verified else None
             if data is not None:
                 for start in range(0, len(data), CHUNK_BYTES):
-                    yield data[start : start + CHUNK_BYTES]
+                    yield bytes(data[start : start + CHUNK_BYTES])
                 return
         async for chunk in self._store.stream(ref):
             yield chunk
@@ -111,6 +139,16 @@ class TieredPayloadStore:
         """The store knows."""
         return self._store.find(tenant_id=tenant_id, organization_id=organization_id)
 
+    async def _nearest(self, ref: PayloadRef) -> bytes | memoryview:
+        for position, tier in enumerate(self._tiers):
+            data = await self._load(tier, ref)
+            if data is None:
+                continue
+            if isinstance(data, bytes) and not tier.is_memory:
+                await self._keep(ref, data, self._tiers[:position], produced=False)
+            return data
+        return await self._from_store(ref)
+
     async def _from_store(self, ref: PayloadRef) -> bytes:
         """All who ask at once wait for one read: the items of a loop want the same payload at the same time."""
         loading = self._loading.get(ref.uri)
@@ -128,24 +166,28 @@ class TieredPayloadStore:
         try:
             data = await self._store.get(ref)
         except (NotFound, Corrupt) as exc:
-            self._reports.read(STORE, CORRUPT if isinstance(exc, Corrupt) else MISS)
+            self._reports.read(STORE, Miss.CORRUPT if isinstance(exc, Corrupt) else Miss.ABSENT)
             raise
         self._reports.read(STORE, HIT)
-        await self._keep(ref, data, self._tiers)
+        await self._keep(ref, data, self._tiers, produced=False)
         return data
 
-    async def _load(self, tier: PayloadTier, ref: PayloadRef) -> bytes | None:
+    async def _load(self, tier: PayloadTier, ref: PayloadRef) -> bytes | memoryview | None:
         data = await tier.load(ref)
         if data is None:
-            self._reports.read(tier.name, MISS)
             return None
-        if not tier.verified and await asyncio.to_thread(sha256_hex, data) != ref.sha256:
-            self._reports.read(tier.name, CORRUPT)
+        if isinstance(data, Miss):
+            self._reports.read(tier.name, data)
+            return None
+        if not tier.verified and await asyncio.to_thread(sha256_hex, bytes(data)) != ref.sha256:
+            self._reports.read(tier.name, Miss.CORRUPT)
             await tier.forget(ref)
             return None
         self._reports.read(tier.name, HIT)
         return data
 
-    async def _keep(self, ref: PayloadRef, data: bytes, tiers: Sequence[PayloadTier]) -> None:
-        for tier in tiers:
-            await tier.keep(ref, data)
+    async def _keep(
+        self, ref: PayloadRef, data: bytes, tiers: Sequence[PayloadTier], *, produced: bool
+    ) -> IpcHint | None:
+        hints = [await tier.keep(ref, data, produced=produced) for tier in tiers]
+        return next((hint for hint in hints if hint is not None), None)

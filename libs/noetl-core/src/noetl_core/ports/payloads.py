@@ -33,6 +33,13 @@ class PayloadStore(Protocol):
         """
         ...
 
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The same bytes where they are, without a copy if they are in memory; nobody can write to them.
+
+        They stay as they are for as long as the view of them is kept, whatever becomes of the payload.
+        """
+        ...
+
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, in bounded memory; raises as `get` does, `Corrupt` before the last piece."""
         ...
@@ -59,4 +66,12 @@ class ReadPayloads(Protocol):
 
     async def get(self, ref: PayloadRef) -> bytes:
         """The bytes of a reference, verified."""
+        ...
+
+
+class AttachPayloads(Protocol):
+    """The part of a payload store that is needed by who reads bytes in place."""
+
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The bytes of a reference, verified; nobody can write to them."""
         ...

@@ -117,12 +117,23 @@ class PayloadStoreCompliance(ABC):
 
         assert refusal.value.code == REFERENCE_NOT_AVAILABLE
 
+    async def test_bytes_can_be_read_where_they_are_and_nobody_can_write_to_them(self, store: PayloadStore) -> None:
+        ref = await put(store)
+        view = await store.attach(ref)
+        await store.delete(ref)
+
+        assert (bytes(view), view.readonly) == (HELLO, True)
+        with pytest.raises(NotFound):
+            await store.attach(ref)
+
     async def test_damaged_bytes_are_never_returned(self, store: PayloadStore) -> None:
         ref = await put(store)
         self.damage(store, ref)
 
         with pytest.raises(Corrupt):
             await store.get(ref)
+        with pytest.raises(Corrupt):
+            await store.attach(ref)
 
     async def test_putting_a_damaged_payload_again_heals_it(self, store: PayloadStore) -> None:
         ref = await put(store)

@@ -34,6 +34,10 @@ class InMemoryPayloadStore:
         """The bytes of a reference, verified."""
         return verify(ref, self._bytes(ref))
 
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The bytes of a reference, verified."""
+        return memoryview(await self.get(ref))
+
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""
         return verified(ref, self._chunks(ref))

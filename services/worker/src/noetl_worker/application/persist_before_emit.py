@@ -10,6 +10,7 @@ from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
 from noetl_core.ids import ExecutionId
 from noetl_core.locator import payload_locator, result_locator
+from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, compact_view
 from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept, seen
@@ -183,4 +184,6 @@ def _reference(
         reference["store"] = kept.store
     if kept.scope is not None:
         reference["scope"] = kept.scope.value
+    if ref.hint is not None:
+        reference[IPC] = ref.hint.to_json()
     return reference

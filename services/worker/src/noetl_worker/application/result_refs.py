@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from noetl_core.locator import payload_locator
+from noetl_core.payload_hints import hint_in
 from noetl_core.payloads import PayloadRef
 
 
 def result_ref(reference: Mapping[str, Any]) -> PayloadRef:
     """The payload that is the result."""
     fields = {key: reference[key] for key in ("uri", "sha256", "media_type", "bytes")}
-    return PayloadRef(**fields)
+    return PayloadRef(**fields, hint=hint_in(reference))
 
 
 def view_ref(reference: Mapping[str, Any]) -> PayloadRef | None:
@@ -23,4 +24,4 @@ def view_ref(reference: Mapping[str, Any]) -> PayloadRef | None:
         return None
     data = result_ref(reference)
     uri = payload_locator(tenant_id=data.tenant_id, organization_id=data.organization_id, sha256=view["sha256"])
-    return replace(data, uri=str(uri), sha256=view["sha256"], bytes=view["bytes"])
+    return replace(data, uri=str(uri), sha256=view["sha256"], bytes=view["bytes"], hint=None)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -44,7 +45,9 @@ def up(home: StackHome, foreground: bool, stack: str) -> None:
 @click.pass_obj
 def down(home: StackHome) -> None:
     """Stop the stack; its data stays."""
-    sys.exit(take_down(home, out=click.echo))
+    exit_code = take_down(home, out=click.echo)
+    import_module("noetl_cli.dev.shared_memory").remove_copies(home)
+    sys.exit(exit_code)
 
 
 @dev.command()

@@ -32,6 +32,11 @@ _PORTS: Final = (
 )
 
 
+def payload_url(home: StackHome) -> str:
+    """Where results are, unless the settings say otherwise."""
+    return (home.root / "payloads").as_uri()
+
+
 def components(root: Path) -> Sequence[Part]:
     """The stack of a data directory; ports and secrets are those of its last start."""
     return _Stack(StackHome(root=root)).parts()
@@ -51,7 +56,7 @@ class _Stack:
             directory=home.root / "nats", port=self._ports["nats"], monitoring_port=self._ports["nats.monitoring"]
         )
         self._overrides = read_settings(home.root / SETTINGS_FILE)
-        self._payload_url = (home.root / "payloads").as_uri()
+        self._payload_url = payload_url(home)
         LocalEndpoint(
             address=self._address("api.grpc"),
             http_url=f"http://{self._address('api.http')}",

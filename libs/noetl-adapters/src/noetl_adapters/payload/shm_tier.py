@@ -1,0 +1,282 @@
+"""Tables in the shared memory of a node: one process writes them, all of them read them where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import os
+import secrets
+import threading
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from noetl_core.errors import Corrupt
+from noetl_core.payload_hints import IpcHint
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
+
+from noetl_adapters.arrow.ipc import schema_digest
+from noetl_adapters.payload.memory_room import room_bytes
+from noetl_adapters.payload.shm_directory import Entry, NewSegment, NodeDirectory
+from noetl_adapters.payload.shm_segment import DATA_OFFSET, Machine, Segment, machine_digests, read_segment
+from noetl_adapters.payload.tiers import FAILED, TOO_LARGE, Miss, TierReports, copy_name
+
+SHARED_MEMORY: Final = "shared_memory"
+LARGEST_SHARE: Final = 4
+"""One payload gets a quarter of the budget at most."""
+MIN_BYTES: Final = 16 * 1024
+"""Less is not worth a file."""
+MAX_SEGMENTS: Final = 1024
+"""However small they are: all of them are looked at when room is made."""
+LONGEST_LEASE_SECONDS: Final = 24 * 3600.0
+"""A lease that ends later was not given by us."""
+
+BUSY: Final = "busy"
+FULL: Final = "full"
+NO_ROOM: Final = "no_room"
+NOT_A_TABLE: Final = "not_a_table"
+
+_COMPARED: Final = 4096
+_SECOND_NS: Final = 1_000_000_000
+
+
+class SharedMemoryTier:
+    """Copies that were compared with their digest by whoever wrote them; a file is whole, read-only, or not there.
+
+    What was produced here is leased: until then nothing pushes it out. What was read has no lease, and gives way to
+    anything. Both stay for a grace period after that, which every use begins anew.
+    """
+
+    name = SHARED_MEMORY
+    verified = True
+    is_memory = True
+
+    def __init__(
+        self,
+        node: NodeDirectory,
+        machine: Machine,
+        *,
+        budget_bytes: int,
+        lease_seconds: float,
+        grace_seconds: float,
+        reports: TierReports,
+        warn: Callable[[str], None],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        room: Callable[[int], int] = room_bytes,
+    ) -> None:
+        self._node = node
+        self._machine = machine
+        self._budget_bytes = budget_bytes
+        self._lease_ns = int(lease_seconds * _SECOND_NS)
+        self._grace_ns = int(grace_seconds * _SECOND_NS)
+        self._reports = reports
+        self._warn: Callable[[str], None] | None = warn
+        self._clock_ns = clock_ns
+        self._room = room
+        self._compared: OrderedDict[int, None] = OrderedDict()
+        """Generations whose bytes this process has seen to be right."""
+        self._in_use = threading.Lock()
+        """Held by threads that work in the directory, so that it is not closed under them."""
+        self._is_closed = False
+
+    async def load(self, ref: PayloadRef) -> memoryview | Miss | None:
+        """The bytes where they are; they stay readable for who has them, whatever happens to the file."""
+        if self._is_closed:
+            return None
+        name = copy_name(ref)
+        found = self._attach(ref, name)
+        if not isinstance(found, tuple):
+            return found
+        segment, data = found
+        if segment.generation not in self._compared:
+            if await asyncio.to_thread(zlib.crc32, data) != segment.crc32:
+                await self.forget(ref)
+                return Miss.CORRUPT
+            self._remember(segment.generation)
+        return data
+
+    async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> IpcHint | None:
+        """Tables only; never by pushing out what is leased, and never with the last memory of the machine."""
+        if ref.media_type != TABLE_MEDIA_TYPE or len(data) < MIN_BYTES or self._is_closed:
+            return None
+        try:
+            outcome = await asyncio.to_thread(self._keep, ref, data, produced)
+        except TimeoutError:
+            outcome = BUSY
+        except Corrupt:
+            outcome = NOT_A_TABLE
+        except OSError as exc:
+            outcome = FAILED
+            self._warn_once(exc)
+        if isinstance(outcome, IpcHint):
+            return outcome if produced else None
+        self._reports.refused(self.name, outcome)
+        return None
+
+    async def forget(self, ref: PayloadRef) -> None:
+        """Others that are reading it go on."""
+        if not self._is_closed:
+            self._node.remove(copy_name(ref))
+
+    async def sweep(self, *, thoroughly: bool = False) -> None:
+        """Remove what nobody uses any more; thoroughly, also what cannot be read."""
+        with suppress(OSError):  # the next one does it
+            await asyncio.to_thread(self._sweep, thoroughly)
+
+    async def close(self) -> None:
+        """The last process of the node takes everything away."""
+        if not self._is_closed:
+            self._is_closed = True
+            await asyncio.to_thread(self._close)
+
+    def _attach(self, ref: PayloadRef, name: str) -> tuple[Segment, memoryview] | Miss | None:
+        try:
+            file = self._node.open_file(name)
+        except OSError:
+            return self._absence(ref)
+        try:
+            status, start = os.fstat(file), os.pread(file, DATA_OFFSET, 0)
+            found = read_segment(start, file_bytes=status.st_size, machine=self._machine, expected_sha256=ref.sha256)
+            now = self._clock_ns()
+            if isinstance(found, Segment) and self._is_over(status.st_mtime_ns, now):
+                found = Miss.STALE
+            if isinstance(found, Segment) and ref.hint is not None and ref.hint.schema_digest != found.schema_digest:
+                found = Miss.CORRUPT
+            if isinstance(found, Miss):
+                if found is not Miss.FOREIGN:
+                    self._node.remove(name)
+                return found
+            memory = mmap.mmap(file, found.size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        except (OSError, ValueError):
+            return Miss.ABSENT
+        finally:
+            os.close(file)
+        if status.st_mtime_ns < now:
+            self._node.set_lease(name, now)
+        return found, memoryview(memory)[DATA_OFFSET:]
+
+    def _absence(self, ref: PayloadRef) -> Miss | None:
+        if ref.hint is not None:
+            return Miss.STALE if ref.hint.node_id == self._machine.node_id else Miss.FOREIGN
+        return Miss.ABSENT if ref.media_type == TABLE_MEDIA_TYPE and ref.bytes >= MIN_BYTES else None
+
+    def _keep(self, ref: PayloadRef, data: bytes, produced: bool) -> IpcHint | str:
+        if DATA_OFFSET + len(data) > self._budget_bytes // LARGEST_SHARE:
+            return TOO_LARGE
+        name = copy_name(ref)
+        segment = Segment(
+            length=len(data),
+            sha256=ref.sha256,
+            schema_digest=schema_digest(data),
+            machine_digests=machine_digests(self._machine),
+            generation=secrets.randbits(64),
+            crc32=zlib.crc32(data),
+        )
+        with self._in_use:
+            if self._is_closed:
+                return FAILED
+            end_ns = self._clock_ns() + (self._lease_ns if produced else 0)
+            with self._node.alone():
+                entries = self._tidied()
+                present = next((entry for entry in entries if entry.name == name), None)
+                if present is not None:
+                    self._node.set_lease(name, max(end_ns, present.lease_end_ns))
+                    return self._hint(name, segment)
+                if not self._make_room(entries, segment.size):
+                    return FULL
+                if segment.size > self._room(self._node.descriptor):
+                    return NO_ROOM
+                new = NewSegment(self._node, segment.size)
+            try:
+                new.fill(start=segment.to_bytes(), data=data, data_offset=DATA_OFFSET)
+            except BaseException:
+                new.discard()
+                raise
+            new.publish(name, lease_end_ns=end_ns)
+        self._remember(segment.generation)
+        return self._hint(name, segment)
+
+    def _tidied(self) -> list[Entry]:
+        """What is left when everything is gone whose time is over or whose writer is dead."""
+        now, left = self._clock_ns(), []
+        for entry in self._node.entries():
+            if self._node.is_abandoned(entry.name) if entry.is_temporary else self._is_over(entry.lease_end_ns, now):
+                self._node.remove(entry.name)
+            else:
+                left.append(entry)
+        return left
+
+    def _make_room(self, entries: list[Entry], size: int) -> bool:
+        """Remove as little as is needed, the longest unused first, and nothing where that is not enough."""
+        used, count, now = sum(entry.size for entry in entries), len(entries), self._clock_ns()
+        unleased = [entry for entry in entries if not entry.is_temporary and entry.lease_end_ns <= now]
+        leaving = []
+        for entry in sorted(unleased, key=lambda entry: entry.lease_end_ns):
+            if used + size <= self._budget_bytes and count < MAX_SEGMENTS:
+                break
+            leaving.append(entry.name)
+            used, count = used - entry.size, count - 1
+        if used + size > self._budget_bytes or count >= MAX_SEGMENTS:
+            self._reports.holds(self.name, sum(entry.size for entry in entries))
+            return False
+        for name in leaving:
+            self._node.remove(name)
+        self._reports.holds(self.name, used + size)
+        return True
+
+    def _is_over(self, lease_end_ns: int, now_ns: int) -> bool:
+        longest_ns = int(LONGEST_LEASE_SECONDS * _SECOND_NS)
+        return not now_ns - self._grace_ns < lease_end_ns <= now_ns + longest_ns
+
+    def _sweep(self, thoroughly: bool) -> None:
+        with self._in_use:
+            if self._is_closed:
+                return
+            with self._node.alone():
+                left = self._tidied()
+                if thoroughly:
+                    left = [entry for entry in left if entry.is_temporary or self._is_sound(entry)]
+                self._reports.holds(self.name, sum(entry.size for entry in left))
+
+    def _is_sound(self, entry: Entry) -> bool:
+        try:
+            file = self._node.open_file(entry.name)
+        except OSError:
+            return False
+        try:
+            start = os.pread(file, DATA_OFFSET, 0)
+        finally:
+            os.close(file)
+        found = read_segment(start, file_bytes=entry.size, machine=self._machine, expected_sha256=None)
+        if isinstance(found, Segment) or found is Miss.FOREIGN:  # that of another node is not ours to remove
+            return True
+        self._node.remove(entry.name)
+        return False
+
+    def _close(self) -> None:
+        with self._in_use:
+            self._node.close()
+
+    def _hint(self, name: str, segment: Segment) -> IpcHint:
+        return IpcHint(
+            node_id=self._machine.node_id,
+            shm_name=f"{self._node.path.name}/{name}",
+            schema_digest=segment.schema_digest,
+            valid_until=datetime.now(UTC) + timedelta(microseconds=self._lease_ns // 1000),
+        )
+
+    def _remember(self, generation: int) -> None:
+        self._compared[generation] = None
+        while len(self._compared) > _COMPARED:
+            with suppress(KeyError):
+                self._compared.popitem(last=False)
+
+    def _warn_once(self, exc: OSError) -> None:
+        warn, self._warn = self._warn, None
+        if warn is not None:
+            warn(exc.strerror or type(exc).__name__)
