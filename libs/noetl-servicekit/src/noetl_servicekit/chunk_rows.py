@@ -10,7 +10,7 @@ from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.references import referenced_paths
-from noetl_core.ports.payloads import ReadPayloads
+from noetl_core.ports.payloads import AttachPayloads
 from noetl_core.ports.tables import ReadTables
 
 from noetl_servicekit.stored_values import StoredValues
@@ -74,7 +74,7 @@ def reads_rows(texts: Iterator[str] | Sequence[str], names: frozenset[str]) -> b
 class LoadRows:
     """Puts rows where their marks are."""
 
-    def __init__(self, payloads: ReadPayloads, tables: ReadTables) -> None:
+    def __init__(self, payloads: AttachPayloads, tables: ReadTables) -> None:
         self.values = StoredValues(payloads, tables)
 
     async def __call__(self, value: JsonValue, *, tenant_id: str, organization_id: str) -> JsonValue:

@@ -9,7 +9,7 @@ from typing import Final
 from noetl_core.canonical import JsonValue, decode, encode
 from noetl_core.errors import ColumnRefused, NotCanonical
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.payloads import ReadPayloads
+from noetl_core.ports.payloads import AttachPayloads
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.ports.tables import EncodedTable, ReadTables, Tables, is_table
 from noetl_core.tabular import MAX_REST_BYTES, Tabular, from_note, tabular
@@ -51,7 +51,7 @@ def encode_value(value: JsonValue, tables: Tables) -> EncodedValue:
     return EncodedValue(data=encode(value))
 
 
-def decode_value(data: bytes, tables: ReadTables) -> JsonValue:
+def decode_value(data: bytes | memoryview, tables: ReadTables) -> JsonValue:
     """The value of stored bytes; what they are is seen from them, since not every reference knows."""
     if not is_table(data):
         return decode(data)
@@ -62,13 +62,13 @@ def decode_value(data: bytes, tables: ReadTables) -> JsonValue:
 class StoredValues:
     """Reads values by reference."""
 
-    def __init__(self, payloads: ReadPayloads, tables: ReadTables) -> None:
+    def __init__(self, payloads: AttachPayloads, tables: ReadTables) -> None:
         self._payloads = payloads
         self._tables = tables
 
     async def get(self, ref: PayloadRef) -> JsonValue:
         """The value; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when its bytes are gone."""
-        data = await self._payloads.get(ref)
+        data = await self._payloads.attach(ref)  # a table in shared memory is read where it is
         if len(data) > MAX_BYTES_AT_ONCE:
             return await asyncio.to_thread(decode_value, data, self._tables)
         return decode_value(data, self._tables)

@@ -290,7 +290,7 @@ class StoreWithCopies(InMemoryPayloadStore):
 
 
 async def test_where_a_copy_is_travels_beside_where_the_result_is() -> None:
-    result = await PersistBeforeEmit(StoreWithCopies())(PLACE, Outcome(data={"a": 1}))
+    result = await PersistBeforeEmit(StoreWithCopies(), ArrowTables())(PLACE, Outcome(data={"a": 1}))
 
     assert result.reference is not None
     read = result_ref(result.reference)

@@ -7,11 +7,11 @@ from noetl_core.ports.tables import Tables
 class StoredTables:
     """Port `ReadTables`; the library is imported when a table is met."""
 
-    def decode_json(self, data: bytes, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
+    def decode_json(self, data: bytes | memoryview, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
         """The rows of a range as JSON."""
         return _arrow().decode_json(data, start=start, stop=stop)
 
-    def note(self, data: bytes) -> bytes:
+    def note(self, data: bytes | memoryview) -> bytes:
         """What was kept with the columns."""
         return _arrow().note(data)
 

@@ -190,10 +190,7 @@ def _facts(schema: pa.Schema, *, row_count: int) -> TableFacts:
     )
 
 
-def schema_digest(data: bytes) -> str:
+def schema_digest(data: Buffer) -> str:
     """Of a stream, from its first message; raises `Corrupt` when it is no table."""
-    try:
-        with pa.ipc.open_stream(pa.BufferReader(data)) as reader:
-            return _facts(reader.schema, row_count=0).schema_digest
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise Corrupt(f"not an Arrow stream: {exc}") from exc
+    with _reading(), open_stream(data) as reader:
+        return _facts(reader.schema, row_count=0).schema_digest

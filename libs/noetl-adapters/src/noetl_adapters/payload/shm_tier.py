@@ -19,6 +19,7 @@ from noetl_core.errors import Corrupt
 from noetl_core.payload_hints import IpcHint
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
+from noetl_core.ports.tables import is_table
 
 from noetl_adapters.arrow.ipc import schema_digest
 from noetl_adapters.payload.memory_room import room_bytes
@@ -102,7 +103,7 @@ class SharedMemoryTier:
 
     async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> IpcHint | None:
         """Tables only; never by pushing out what is leased, and never with the last memory of the machine."""
-        if ref.media_type != TABLE_MEDIA_TYPE or len(data) < MIN_BYTES or self._is_closed:
+        if len(data) < MIN_BYTES or not is_table(data) or self._is_closed:
             return None
         try:
             outcome = await asyncio.to_thread(self._keep, ref, data, produced)

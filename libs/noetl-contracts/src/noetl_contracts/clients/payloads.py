@@ -55,6 +55,10 @@ class PayloadClient:
         fetched = await self.fetch(None, ref.uri)
         return b"".join([chunk async for chunk in fetched.chunks])
 
+    async def attach(self, ref: PayloadRef) -> memoryview:
+        """The same, for who reads bytes in place."""
+        return memoryview(await self.get(ref))
+
     async def trace(self, scope: Scope | None, execution_id: int, step: str, *, at_version: int = 0) -> Trace:
         """The result of a step, the one that it was made from, and so on."""
         request = pb.TraceRequest(

@@ -15,14 +15,14 @@ _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 
 
-def decode(data: bytes) -> JsonValue:
+def decode(data: bytes | memoryview) -> JsonValue:
     """The value of JSON bytes, canonical or not, that `encode` would spell without loss.
 
     Refused are duplicate keys, NaN and infinities, digits that a double would lose, lone surrogates, and
     whatever is not JSON in UTF-8.
     """
     try:
-        text = data.decode()
+        text = str(data, "utf-8")
     except UnicodeDecodeError as exc:
         raise NotCanonical("invalid UTF-8", path=f"byte {exc.start}") from exc
     try:

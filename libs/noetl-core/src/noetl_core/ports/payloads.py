@@ -61,14 +61,6 @@ class PayloadStore(Protocol):
         ...
 
 
-class ReadPayloads(Protocol):
-    """The part of a payload store that is needed here."""
-
-    async def get(self, ref: PayloadRef) -> bytes:
-        """The bytes of a reference, verified."""
-        ...
-
-
 class AttachPayloads(Protocol):
     """The part of a payload store that is needed by who reads bytes in place."""
 

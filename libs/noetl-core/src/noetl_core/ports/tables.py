@@ -46,11 +46,11 @@ class EncodedTable:
 class ReadTables(Protocol):
     """What readers of results need."""
 
-    def decode_json(self, data: bytes, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
+    def decode_json(self, data: bytes | memoryview, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
         """The rows of a range as JSON; typed values of other writers as SQL tools tell them."""
         ...
 
-    def note(self, data: bytes) -> bytes:
+    def note(self, data: bytes | memoryview) -> bytes:
         """What was kept with the columns; empty if there is nothing. It needs no more than the header."""
         ...
 
@@ -62,7 +62,7 @@ class Tables(ReadTables, Protocol):
         """Raises `ColumnRefused` where reading them back would give something else."""
         ...
 
-    def decode(self, data: bytes, *, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
+    def decode(self, data: bytes | memoryview, *, start: int = 0, stop: int | None = None) -> list[dict[str, Any]]:
         """The rows of a range; raises `Corrupt` when the bytes are no table."""
         ...
 
