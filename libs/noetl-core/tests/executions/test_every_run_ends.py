@@ -30,7 +30,6 @@ from noetl_core.executions.events import (
     StepExited,
 )
 from noetl_core.executions.left_open import EndOfExecution, unfinished_loops
-from noetl_core.executions.names import LOADED
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, ExecutionStatus
 from noetl_core.fold import prune
@@ -40,6 +39,7 @@ from noetl_core.state_json import decode_state, encode_state
 from noetl_core.steering.events import ExecutionPaused, ExecutionResumed
 from noetl_core.streams.events import CallPartial, ChunkRouted
 from noetl_core.streams.routing import takes_chunks
+from noetl_core.streams.state import Chunk
 from noetl_core.timestamps import format_time
 from noetl_testkit.pure_run import PureRun
 
@@ -55,6 +55,7 @@ FORWARD = (
     "{{ nothing.there.is }}",
 )
 BACK = ("{{ result.n < 3 }}", "{{ result.n < 3 and result.rows | length > 1 }}")
+CHUNKS = (None, None, "{{ result.rows | length > 2 }}", "{{ output.data.rows[0].n > 5 }}", "{{ nothing.there.is + 1 }}")
 LISTS = ("{{ items }}", "{{ result.rows | default(items) }}", "{{ [] }}", "{{ 5 }}", "{{ nothing.there.is }}")
 ADMISSIONS = ("{{ true }}", "{{ false }}", *("{{ result.rows | length > 1 }}",) * 5, "{{ nothing.there.is }}")
 
@@ -105,7 +106,8 @@ def _arc(random: Random, names: list[str], place: int, streams: bool) -> dict[st
     target = random.randrange(place + 1, len(names)) if goes_on else random.randrange(place + 1)
     arc: dict[str, Any] = {"step": names[target]}
     if streams and target != place and random.random() < 0.6:
-        return {**arc, "on": "call.partial", **({} if goes_on else {"when": "{{ result.chunk_index < 1 }}"})}
+        when = random.choice(CHUNKS) if goes_on else "{{ result.chunk_index < 1 }}"
+        return {**arc, "on": "call.partial", **({"when": when} if when else {})}
     when = random.choice(FORWARD) if goes_on else random.choice(BACK)
     return arc if when is None else {**arc, "when": when}
 
@@ -127,13 +129,11 @@ class RandomRun(PureRun):
 
     def with_data(self, execution: Execution) -> Execution:
         execution = super().with_data(execution)
-        steps = {
-            name: replace(step, chunk=replace(step.chunk, reference={**step.chunk.reference, LOADED: ROWS}))
-            if step.chunk
-            else step
-            for name, step in execution.steps.items()
-        }
+        steps = {name: replace(step, chunk=self.with_rows(step.chunk)) for name, step in execution.steps.items()}
         return replace(execution, steps=steps)
+
+    def rows_of(self, chunk: Chunk) -> Any:
+        return ROWS
 
     def run(self) -> RandomRun:
         self.start()

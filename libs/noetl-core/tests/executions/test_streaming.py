@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,11 +20,15 @@ from noetl_core.commands.events import (
     CommandFailed,
     CommandIssued,
 )
-from noetl_core.commands.state import Command
+from noetl_core.commands.state import Command, CommandStatus
+from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.errors import PlaybookInvalid
 from noetl_core.events import Event
 from noetl_core.executions.decide import decide
+from noetl_core.executions.evaluate import evaluate
+from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.events import PlaybookInitialized, StepEntered, StepExited, StepSkipped
+from noetl_core.executions.names import LOADED
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.payloads import refer_to
@@ -118,6 +122,20 @@ class Run:
         ids: dict[str, Any] = {"command_id": command.command_id, "step": step}
         self.happens((CallFailed if error else CallDone)(**ids, result=result))
         self.happens((CommandFailed if error else CommandCompleted)(**ids, worker_id="w"))
+
+    def evaluate(self, step: str, *, rows: list[Any], place: str = "chunk", large: bool = False) -> None:
+        """A worker answers an internal command with the rows of its chunk at hand."""
+        command = self.command(f"{step}:evaluate_{place}")
+        evaluation = Evaluation.from_json(command.evaluation or {})
+        assert evaluation.chunk is not None
+        chunk = replace(evaluation.chunk, reference={**evaluation.chunk.reference, LOADED: rows})
+        recording = evaluate(replace(evaluation, chunk=chunk), self.state.execution, self.plan)
+        ref = refer_to(b"large", tenant_id="t", organization_id="o", media_type="application/json")
+        told = recording.told({one: ref for one in recording.values if large and one.startswith("chunk/set")})
+        result = {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": told}}
+        ids: dict[str, Any] = {"command_id": command.command_id, "step": command.step}
+        self.happens(CallDone(**ids, result=result))
+        self.happens(CommandCompleted(**ids, worker_id="w"))
 
     def lose(self, step: str) -> None:
         command = self.command(step)
@@ -349,27 +367,100 @@ def test_a_chunk_that_no_arc_takes_is_passed_over() -> None:
     assert [one.fired for one in run.of_type(ChunkRouted)] == [(), ("take",), (), ("take",)]
 
 
-def test_a_condition_that_needs_the_rows_fails_the_step_and_not_the_planner() -> None:
-    run = Run.of(STREAM.replace("on: call.partial}", "on: call.partial, when: '{{ output.data.rows | length }}'}"))
-    run.tell("read")
+WITH_ROWS = (
+    "{step: take, on: call.partial, when: '{{ output.data.rows[0].n > 0 }}', set: {ctx.n: '{{ result.rows[0].n }}'}}"
+)
 
-    assert run.of_type(ChunkRouted)[0].error["step"] == "read"
+
+def test_a_worker_evaluates_what_reads_the_rows_of_a_chunk_and_the_next_one_waits_for_it() -> None:
+    run = Run.of(STREAM.replace("{step: take, on: call.partial}", WITH_ROWS))
+    run.tell("read")
+    run.tell("read")
+    run.tell("read", has_more=False)
+    run.finish("read")
+
+    assert (run.running(), run.of_type(ChunkRouted)) == (["read:evaluate_chunk"], [])
+    run.evaluate("read", rows=[{"n": 0}])
+    assert run.running() == ["read:evaluate_chunk"], "nobody took the first one: it is the turn of the second"
+    run.evaluate("read", rows=[{"n": 7}])
+    assert run.running() == ["take"]
+    assert run.state.execution.variables == {"n": 7}
+    run.finish("take")
+    run.evaluate("read", rows=[{"n": 8}])
+    run.finish("take")
+    run.finish("after")
+
+    assert [one.fired for one in run.of_type(ChunkRouted)] == [(), ("take",), ("take",)]
+    assert run.taken() == [1, 2]
+    assert run.is_over
+    assert run.state.execution.error is None
+
+
+def test_what_cannot_be_evaluated_for_a_chunk_fails_its_step_with_the_reason() -> None:
+    run = Run.of(STREAM.replace("{step: take, on: call.partial}", WITH_ROWS))
+    run.tell("read")
+    run.finish("read:evaluate_chunk", error="payload.not_found")
+    run.tell("read", has_more=False)
+    run.evaluate("read", rows=["none"])
     run.finish("read")
     run.finish("after")
+
+    first, second = run.of_type(ChunkRouted)
+    assert (first.error or {})["code"] == "payload.not_found"
+    assert second.fired == (), "what rows lack is undefined, and not above 0"
     assert run.is_over
-    assert run.state.execution.error is not None
+    assert (run.state.execution.error or {})["step"] == "read"
 
 
-def test_a_value_that_no_event_can_carry_is_not_set_for_a_chunk() -> None:
+def test_a_step_that_is_over_waits_for_no_evaluation_of_its_chunks() -> None:
+    run = Run.of(STREAM.replace("{step: take, on: call.partial}", WITH_ROWS))
+    run.tell("read")
+    evaluation = run.command("read:evaluate_chunk")
+    run.happens(DeadlinePassed(what="step", step="read", activation=1, deadline="x"))
+
+    assert run.state.commands[evaluation.command_id].status is CommandStatus.STOPPED
+    assert run.is_over
+    assert not run.state.execution.streams
+
+
+def test_a_worker_evaluates_whether_a_step_admits_a_chunk_and_for_how_long() -> None:
+    run = Run.of("""
+workflow:
+- step: read
+  tool: {kind: postgres, command: select 1, spec: {stream: {}}}
+  next: {arcs: [{step: take, on: call.partial}]}
+- step: take
+  tool: {kind: noop}
+  spec:
+    timeout: "{{ result.rows[0].n }}"
+    policy: {admit: {rules: [{when: "{{ result.rows | length == 1 }}", then: {allow: false}}]}}
+""")
+    run.tell("read")
+    run.tell("read", has_more=False)
+    run.finish("read")
+    assert run.running() == ["take:evaluate_admit"]
+    run.evaluate("take", place="admit", rows=[{"n": 1}])
+    assert run.running() == ["take:evaluate_admit"], "the first is denied, and it is the turn of the second"
+    run.evaluate("take", place="admit", rows=[{"n": 9}, {"n": 1}])
+
+    (entered,) = [one for one in run.of_type(StepEntered) if one.step == "take"]
+    assert (entered.timeout_seconds, run.taken()) == (9.0, [1])
+    run.finish("take")
+    assert run.is_over
+
+
+def test_a_value_that_no_event_can_carry_is_stored_by_a_worker_for_a_chunk() -> None:
     run = Run.of(
         STREAM.replace("{step: take, on: call.partial}", "{step: take, on: call.partial, set: {ctx.x: '{{ big }}'}}"),
         big="x" * 10_000,
     )
     run.tell("read", has_more=False)
+    run.evaluate("read", rows=[], large=True)
 
     (routed,) = run.of_type(ChunkRouted)
-    assert (routed.fired, (routed.error or {})["code"]) == ((), "template.error")
+    assert (routed.fired, routed.error) == (("take",), None)
     assert run.state.execution.variables == {}
+    assert set(run.state.execution.variable_refs) == {"x"}
 
 
 def test_inclusive_arcs_give_a_chunk_to_several_steps_and_wait_for_all() -> None:

@@ -26,6 +26,7 @@ from noetl_core.playbook.selection import control_paths, select_scalars
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.recorded import as_if_recorded
+from noetl_core.streams.state import Chunk
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EXECUTION = 7_000_000_000_000_000_001
@@ -141,10 +142,19 @@ class PureRun:
         """What a worker answers to an internal command."""
         evaluation = Evaluation.from_json(command.evaluation or {})
         self.evaluated.append(evaluation)
+        evaluation = replace(evaluation, chunk=self.with_rows(evaluation.chunk))
         recording = evaluate(evaluation, self.with_data(self.state.execution), self.plan)
         refs = {place: self.store(value) for place, value in recording.values.items() if _is_large(value)}
         context: JsonObject = {"evaluation": recording.told(refs)}
         return {"status": "ok", "reference": None, "parent_ref": None, "context": context}
+
+    def with_rows(self, chunk: Chunk | None) -> Chunk | None:
+        """A chunk as a worker sees it."""
+        return replace(chunk, reference={**chunk.reference, LOADED: self.rows_of(chunk)}) if chunk else None
+
+    def rows_of(self, chunk: Chunk) -> Any:
+        """The rows that were stored for a chunk."""
+        return self.stored[chunk.reference["uri"]]
 
     def with_data(self, execution: Execution) -> Execution:
         """The execution as a worker sees it."""

@@ -13,6 +13,8 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.expressions import TemplateFailed, render
 from noetl_core.playbook.model import Step
+from noetl_core.streams.routing import chunk_view
+from noetl_core.streams.state import Chunk
 
 MAX_SECONDS: Final = 10 * 366 * 86_400.0
 """Ten years: whoever allows more means that there is no hurry, and dates do not go on for ever."""
@@ -32,13 +34,20 @@ def written_timeout(step: Step) -> float | None:
 
 
 def step_timeout(
-    execution: Execution, plan: Plan, *, step: str, cause_step: str, now: str, evaluator: Evaluator
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    cause_step: str,
+    now: str,
+    evaluator: Evaluator,
+    chunk: Chunk | None = None,
 ) -> float | None:
     """Seconds for an activation that is about to begin; raises `TemplateFailed`."""
     described = plan.playbook.steps[step]
     if described.timeout_template is None:
         return written_timeout(described)
-    names = entry_names(execution, plan, cause_step=cause_step)
+    names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     value = evaluator.value("timeout", partial(render, described.timeout_template, names, now=now))
     return _seconds(value, described.timeout_template)
 

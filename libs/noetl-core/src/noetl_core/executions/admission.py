@@ -45,4 +45,5 @@ def admits_for(
     """Whether the step may start, and within how many seconds it must end. Raises `TemplateFailed`."""
     if not admits(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator, chunk=chunk):
         return False, None
-    return True, step_timeout(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator)
+    seconds = step_timeout(execution, plan, step=step, cause_step=cause_step, now=now, evaluator=evaluator, chunk=chunk)
+    return True, seconds

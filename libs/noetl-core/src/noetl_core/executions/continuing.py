@@ -41,18 +41,24 @@ def time_of(cause: Recorded) -> str:
 
 
 def router_for(state: State, plan: Plan, cause: Recorded, *, now: str | None = None) -> Router:
-    """Routing from where the execution stands; steps whose admission a worker evaluates are held.
+    """Routing from where the execution stands; steps whose admission a worker evaluates are held, and so are chunks.
 
     So are those whose answer came while the execution was paused, and that is decided on after this.
     """
     later = {one.command_id for one in state.execution.released}
-    held = [
-        command.evaluation["step"]
+    asked = [
+        (command.evaluation["place"], command.evaluation["step"])
         for command in state.commands.values()
-        if command.evaluation and command.evaluation["place"] == Place.ADMIT
-        if command.is_open or command.command_id in later
+        if command.evaluation and (command.is_open or command.command_id in later)
     ]
-    return Router(state.execution, plan, now=now or time_of(cause), cause=cause.stream_version, held=held)
+    return Router(
+        state.execution,
+        plan,
+        now=now or time_of(cause),
+        cause=cause.stream_version,
+        held=[step for place, step in asked if place == Place.ADMIT],
+        asked=[step for place, step in asked if place == Place.CHUNK],
+    )
 
 
 def route(state: State, plan: Plan, left: Left, cause: Recorded, *facts: Event) -> tuple[Event, ...]:
@@ -110,6 +116,11 @@ def _go_on(state: State, command: Command, plan: Plan, cause: Recorded, evaluato
                 return ()
             cause_step = state.execution.steps[evaluation.step].cause_step
             router.open_loop(evaluation.step, evaluation.activation, cause_step=cause_step, evaluator=evaluator)
+            router.advance()
+        case Place.CHUNK:
+            if not _is_still_in(state.execution, evaluation) or evaluation.chunk is None:
+                return ()
+            router.resume_chunk(evaluation.chunk, evaluator)
             router.advance()
         case _:
             assert_never(evaluation.place)

@@ -21,12 +21,22 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Arrival, Execution, StepStatus
 from noetl_core.playbook.model import FailureMode
 from noetl_core.streams.delivery import Delivery
+from noetl_core.streams.state import Chunk
 
 
 class Decision:
     """Facts in order, and the execution as routing sees it after them."""
 
-    def __init__(self, execution: Execution, plan: Plan, *, now: str, cause: int, held: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        plan: Plan,
+        *,
+        now: str,
+        cause: int,
+        held: Collection[str] = (),
+        asked: Collection[str] = (),
+    ) -> None:
         self._execution = execution
         self._plan = plan
         self._now = now
@@ -38,7 +48,7 @@ class Decision:
         self._activations = {name: step.activation for name, step in execution.steps.items()}
         self._arrivals = list(execution.arrivals)
         self._failure = execution.failure
-        self._delivery = Delivery(execution)
+        self._delivery = Delivery(execution, asked=asked)
         self._loops = OpenLoops(execution, plan)
         self._causes: dict[str, str] = {}
         self._must_end = False
@@ -111,6 +121,7 @@ class Decision:
         *,
         answered: Sequence[Arrival],
         error: Mapping[str, Any] | None = None,
+        chunk: Chunk | None = None,
     ) -> None:
         evaluation = Evaluation(
             place=place,
@@ -120,6 +131,7 @@ class Decision:
             now=self._now,
             consumes=tuple(arrival.cause_step for arrival in answered) if place is Place.ADMIT else (),
             error=error,
+            chunk=chunk,
         )
         self._facts.append(
             evaluation.issue(

@@ -27,6 +27,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.loops.collection import LoopInvalid
 from noetl_core.playbook.expressions import TemplateFailed
+from noetl_core.streams.routing import try_arcs
 
 
 def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Recording:
@@ -42,6 +43,7 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
                     cause_step=evaluation.consumes[-1],
                     now=evaluation.now,
                     evaluator=recording,
+                    chunk=evaluation.chunk,
                 )
         case Place.LEAVE:
             left = left_by(evaluation, execution)
@@ -66,6 +68,17 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
                     evaluator=recording,
                     chunk=execution.steps[evaluation.step].chunk,
                 )
+        case Place.CHUNK if evaluation.chunk is not None:
+            try_arcs(
+                execution,
+                plan,
+                evaluation.chunk,
+                activation=evaluation.activation,
+                now=evaluation.now,
+                evaluator=recording,
+            )
+        case Place.CHUNK:
+            pass
         case _:
             assert_never(evaluation.place)
     return recording

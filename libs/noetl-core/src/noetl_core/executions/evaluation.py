@@ -9,6 +9,7 @@ from typing import Any
 
 from noetl_core.canonical import encode, sha256_hex
 from noetl_core.commands.events import CommandIssued
+from noetl_core.streams.state import Chunk
 
 
 class Place(StrEnum):
@@ -20,6 +21,8 @@ class Place(StrEnum):
     """`set` of the step, `when` of its arcs, and `set` of those that fire."""
     LOOP = "loop"
     """`in` and `max_in_flight` of a loop, when its step has been entered."""
+    CHUNK = "chunk"
+    """`when` of arcs that take a chunk, and `set` of those that fire, when its turn has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class Evaluation:
     """Of an admission: causes of the arrivals that it answers, the last of which is the one that `result` shows."""
     error: Mapping[str, Any] | None = None
     """Of a step that failed before it had an outcome of its own: why."""
+    chunk: Chunk | None = None
+    """What arcs are tried for, or a step is to be entered for; a worker has its rows."""
 
     @property
     def node(self) -> str:
@@ -56,6 +61,8 @@ class Evaluation:
             fields["consumes"] = list(self.consumes)
         if self.error is not None:
             fields["error"] = dict(self.error)
+        if self.chunk is not None:
+            fields["chunk"] = self.chunk.to_json()
         return fields
 
     @classmethod
@@ -69,6 +76,7 @@ class Evaluation:
             now=fields["now"],
             consumes=tuple(fields.get("consumes", ())),
             error=fields.get("error"),
+            chunk=Chunk.from_json(fields["chunk"]) if fields.get("chunk") else None,
         )
 
     def issue(self, *, execution_id: int, pool: str, cause_step: str, attempt: int = 1) -> CommandIssued:

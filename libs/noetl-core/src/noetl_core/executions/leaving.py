@@ -58,14 +58,14 @@ def leave(
         else:
             if fired or not following.arcs or not plan.playbook.no_next_is_error:
                 exited = StepExited(step=step, activation=activation, status="ok", fired=_targets(fired))
-                return _update(step, assigned), exited
+                return update_of(step, assigned), exited
             error = {"step": step, "kind": "unknown", "code": "next.no_match", "message": "no arc matched"}
     scope = _Scope(execution, plan, step, result, now, evaluator, error, HANDLING)
     fired, assigned = _handle(scope, following, assigned)
     exited = StepExited(
         step=step, activation=activation, status="error", fired=_targets(fired), error=error, handled=bool(fired)
     )
-    return _update(step, assigned), exited
+    return update_of(step, assigned), exited
 
 
 def _after_failed_loop(scope: _Scope, activation: int, following: Next) -> tuple[CtxUpdated | None, StepExited]:
@@ -84,7 +84,7 @@ def _after_failed_loop(scope: _Scope, activation: int, following: Next) -> tuple
         error=scope.error,
         handled=any(is_error_arc(arc, shadowed=scope.shadowed) for arc in fired),
     )
-    return _update(scope.step, assigned), exited
+    return update_of(scope.step, assigned), exited
 
 
 def failure_of(step: str, exc: InvalidInput) -> dict[str, Any]:
@@ -107,7 +107,8 @@ def _targets(arcs: Sequence[Arc]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(arc.step for arc in arcs))
 
 
-def _update(step: str, assigned: Assigned) -> CtxUpdated | None:
+def update_of(step: str, assigned: Assigned) -> CtxUpdated | None:
+    """What was assigned to variables of the execution; values that a worker has stored are told by reference."""
     if not assigned.variables:
         return None
     refs = {name: value.ref.to_json() for name, value in assigned.variables.items() if isinstance(value, Stored)}

@@ -26,6 +26,7 @@ from noetl_core.loops.collection import LoopInvalid
 from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.streams.routing import try_arcs
+from noetl_core.streams.state import Chunk
 from noetl_core.streams.state import Place as StreamPlace
 
 MAX_ACTIVATIONS = 100_000
@@ -93,12 +94,7 @@ class Router(Decision):
         turn = self._delivery.next_chunk(self._arrivals)
         if turn is not None:
             chunk, activation = turn
-            update, routed = try_arcs(self._execution, self._plan, chunk, activation=activation, now=self._now)
-            if update is not None:
-                self.update(update)
-            self._facts.append(routed)
-            self._arrivals += [Arrival(step=one, cause_step=chunk.step, chunk=chunk) for one in routed.fired]
-            self._fail(chunk.step, routed.error)
+            self._route_chunk(chunk, activation, LOCALLY)
             return True
         ended = self._delivery.next_end(self._execution, self._arrivals)
         if ended is None:
@@ -116,6 +112,28 @@ class Router(Decision):
         self.leave(exited)
         self._fail(step, None if exited.handled else exited.error)
         return True
+
+    def resume_chunk(self, chunk: Chunk, evaluator: Evaluator) -> None:
+        """A worker has evaluated which arcs take a chunk."""
+        activation = self._delivery.resume(chunk)
+        if activation is not None:
+            self._route_chunk(chunk, activation, evaluator)
+
+    def _route_chunk(self, chunk: Chunk, activation: int, evaluator: Evaluator) -> None:
+        try:
+            update, routed = try_arcs(
+                self._execution, self._plan, chunk, activation=activation, now=self._now, evaluator=evaluator
+            )
+        except NeedsEvaluation:
+            self._delivery.ask(chunk)
+            told_by = Arrival(step=chunk.step, cause_step=self._cause_of(chunk.step))
+            self._ask(Place.CHUNK, chunk.step, activation, answered=[told_by], chunk=chunk)
+            return
+        if update is not None:
+            self.update(update)
+        self._facts.append(routed)
+        self._arrivals += [Arrival(step=one, cause_step=chunk.step, chunk=chunk) for one in routed.fired]
+        self._fail(chunk.step, routed.error)
 
     def _enter_finally(self, final: str) -> None:
         answered = [Arrival(step=final, cause_step=FINAL_CAUSE)]
@@ -159,7 +177,9 @@ class Router(Decision):
 
     def resume_admission(self, evaluation: Evaluation, evaluator: Evaluator) -> None:
         """A worker has evaluated what decides whether, and for how long, a step that was held for it may run."""
-        answered = [Arrival(step=evaluation.step, cause_step=cause) for cause in evaluation.consumes]
+        answered = [
+            Arrival(step=evaluation.step, cause_step=cause, chunk=evaluation.chunk) for cause in evaluation.consumes
+        ]
         self._held.discard(evaluation.step)
         if all(arrival in self._arrivals for arrival in answered):
             self._judge(evaluation.step, answered, evaluator)
@@ -173,12 +193,13 @@ class Router(Decision):
                 step=name,
                 cause_step=cause,
                 now=self._now,
-                evaluator=evaluator if answered[-1].chunk is None else FOR_SURE,  # no worker is asked about a chunk
+                evaluator=evaluator,
                 chunk=answered[-1].chunk,
             )
         except NeedsEvaluation:
             self._held.add(name)  # its arrivals stay: it is neither entered nor out of reach
-            self._ask(Place.ADMIT, name, self._activations.get(name, 0) + 1, answered=answered)
+            activation = self._activations.get(name, 0) + 1
+            self._ask(Place.ADMIT, name, activation, answered=answered, chunk=answered[-1].chunk)
         except TemplateFailed as exc:
             self._fail_entry(name, answered, exc)
         else:

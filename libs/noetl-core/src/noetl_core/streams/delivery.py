@@ -13,14 +13,30 @@ from noetl_core.streams.state import Chunk, ChunkQueue
 class Delivery:
     """The queues of an execution while one decision is made."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, *, asked: Collection[str] = ()) -> None:
         self._queues: dict[str, ChunkQueue] = dict(execution.streams)
+        self._asked = set(asked)
         self._ends: dict[str, Mapping[str, Any]] = {}
         self._taking: dict[str, Chunk] = {
             name: step.chunk
             for name, step in execution.steps.items()
             if step.status is StepStatus.ACTIVE and step.chunk is not None
         }
+
+    def ask(self, chunk: Chunk) -> None:
+        """A worker evaluates what takes a chunk: it stays the first one of its queue, and the others wait for it."""
+        queue = self._queues[chunk.step]
+        self._queues[chunk.step] = replace(queue, waiting=(chunk, *queue.waiting))
+        self._asked.add(chunk.step)
+
+    def resume(self, chunk: Chunk) -> int | None:
+        """A worker has evaluated: the activation whose chunk it is, taken from its queue; None if it is gone."""
+        self._asked.discard(chunk.step)
+        queue = self._queues.get(chunk.step)
+        if queue is None or queue.waiting[:1] != (chunk,):
+            return None
+        self._queues[chunk.step] = replace(queue, waiting=queue.waiting[1:])
+        return queue.activation
 
     def close(self, step: str, result: Mapping[str, Any]) -> bool:
         """The call of a step has ended; True if its activation still waits for chunks to be taken."""
@@ -70,6 +86,7 @@ class Delivery:
     def _idle(self, arrivals: Collection[Arrival]) -> Iterator[str]:
         """Steps none of whose chunks is being taken."""
         busy = {
+            *self._asked,
             *(chunk.step for chunk in self._taking.values()),
             *(one.cause_step for one in arrivals if one.chunk is not None),
         }

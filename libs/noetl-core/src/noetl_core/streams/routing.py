@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
-from noetl_core.executions.evaluators import FOR_SURE
+from noetl_core.executions.evaluators import LOCALLY, Evaluator
 from noetl_core.executions.events import CtxUpdated
-from noetl_core.executions.leaving import FINAL_CAUSE
+from noetl_core.executions.leaving import FINAL_CAUSE, failure_of, update_of
 from noetl_core.executions.names import LOADED, arc_names, current_variables
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
-from noetl_core.playbook.model import Arc, ArcEvent, ArcMode
+from noetl_core.playbook.model import Arc, ArcEvent, ArcMode, Next
 from noetl_core.playbook.views import DataView, OutputView, WithheldView
 from noetl_core.streams.events import ChunkRouted
 from noetl_core.streams.state import Chunk
@@ -26,49 +27,50 @@ def takes_chunks(plan: Plan, step: str) -> bool:
 
 
 def try_arcs(
-    execution: Execution, plan: Plan, chunk: Chunk, *, activation: int, now: str
+    execution: Execution, plan: Plan, chunk: Chunk, *, activation: int, now: str, evaluator: Evaluator = LOCALLY
 ) -> tuple[CtxUpdated | None, ChunkRouted]:
-    """What is set and which arcs fire for a chunk; an expression that fails is a failure of the step."""
+    """What is set and which arcs fire for a chunk; an expression that fails is a failure of the step.
+
+    Raises `NeedsEvaluation` when events do not tell enough, as the rows of the chunk.
+    """
     routed = ChunkRouted(
         step=chunk.step, activation=activation, task=chunk.task, call=chunk.call, chunk_index=chunk.chunk_index
     )
     try:
-        fired = _fired(execution, plan, chunk, now)
-        assigned = _assigned(execution, plan, chunk, fired, now)
+        names = _names(execution, plan, chunk)
+        fired = (
+            [] if _is_final(execution, chunk) else _fired(plan.playbook.steps[chunk.step].next, names, now, evaluator)
+        )
+        seen = Surroundings(names=names, current=current_variables(execution, plan), now=now)
+        assigned = assign(
+            [one for arc in fired for one in arc.set], seen, before=Assigned(), evaluator=evaluator, place="chunk/set"
+        )
     except TemplateFailed as exc:
-        error = {"step": chunk.step, "kind": "transform", "code": exc.code, "message": exc.message}
-        return None, replace(routed, error=error)
-    update = CtxUpdated(step=chunk.step, values=assigned) if assigned else None
-    return update, replace(routed, fired=tuple(dict.fromkeys(arc.step for arc in fired)))
+        return None, replace(routed, error=failure_of(chunk.step, exc))
+    return update_of(chunk.step, assigned), replace(routed, fired=tuple(dict.fromkeys(arc.step for arc in fired)))
 
 
 def chunk_view(chunk: Chunk) -> dict[str, object]:
     """A chunk as control expressions see it: everything but its rows, which only a worker can have loaded."""
-    return {**chunk.scalars, "rows": chunk.reference.get(LOADED) or WithheldView("a chunk of rows")}
+    rows = chunk.reference[LOADED] if LOADED in chunk.reference else WithheldView("a chunk of rows")
+    return {**chunk.scalars, "rows": rows}
 
 
-def _fired(execution: Execution, plan: Plan, chunk: Chunk, now: str) -> list[Arc]:
-    if execution.steps[chunk.step].cause_step == FINAL_CAUSE:
-        return []  # §8.5: what the final step would lead to is ignored
-    following = plan.playbook.steps[chunk.step].next
-    names = _names(execution, plan, chunk)
+def _is_final(execution: Execution, chunk: Chunk) -> bool:
+    """§8.5: what the final step would lead to is ignored."""
+    return execution.steps[chunk.step].cause_step == FINAL_CAUSE
+
+
+def _fired(following: Next, names: Mapping[str, object], now: str, evaluator: Evaluator) -> list[Arc]:
     fired: list[Arc] = []
-    for arc in following.arcs:
-        if arc.on is ArcEvent.CALL_PARTIAL and evaluate_condition(arc.when, names, now=now):
+    for index, arc in enumerate(following.arcs):
+        if arc.on is not ArcEvent.CALL_PARTIAL:
+            continue
+        if evaluator.condition(f"chunk/arcs/{index}/when", partial(evaluate_condition, arc.when, names, now=now)):
             fired.append(arc)
             if following.mode is ArcMode.EXCLUSIVE:
                 break
     return fired
-
-
-def _assigned(execution: Execution, plan: Plan, chunk: Chunk, fired: list[Arc], now: str) -> dict[str, Any]:
-    assignments = [one for arc in fired for one in arc.set]
-    if not assignments:
-        return {}
-    current = current_variables(execution, plan)
-    seen = Surroundings(names=_names(execution, plan, chunk), current=current, now=now)
-    assigned = assign(assignments, seen, before=Assigned(), evaluator=FOR_SURE, place="chunk/set")
-    return dict(assigned.variables)
 
 
 def _names(execution: Execution, plan: Plan, chunk: Chunk) -> dict[str, object]:

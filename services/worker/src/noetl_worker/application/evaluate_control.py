@@ -70,9 +70,10 @@ class EvaluateControl:
         data = _Data(playbook)
         while True:
             execution = data.execution(command, evaluation)
+            asked = replace(evaluation, chunk=data.chunk(evaluation.chunk))
             try:
                 # In a thread: large data take long to look through, and leases must be kept up meanwhile.
-                return await asyncio.to_thread(evaluate, evaluation, execution, plan)
+                return await asyncio.to_thread(evaluate, asked, execution, plan)
             except NeedsEvaluation as exc:
                 if not data.wanted:
                     raise TemplateFailed("it reads what cannot be loaded", expression=str(exc)) from exc
@@ -132,7 +133,7 @@ class _Data:
             activation=evaluation.activation,
             cause_step=command.cause_step,
             result=before.result if before else None,
-            chunk=self._chunk(command.chunk),
+            chunk=self.chunk(command.chunk),
         )
         stored = {name: self._value(ref) for name, ref in command.variables.refs.items()}
         return Execution(
@@ -142,7 +143,8 @@ class _Data:
             steps=steps,
         )
 
-    def _chunk(self, chunk: Chunk | None) -> Chunk | None:
+    def chunk(self, chunk: Chunk | None) -> Chunk | None:
+        """A chunk with its rows, or what notes that they are wanted."""
         if chunk is None:
             return None
         rows = self._value(PayloadRef.from_json(chunk.reference))
