@@ -50,7 +50,7 @@ CHAPTERS = (
     Chapter(name="delivery", help="commit to consumer", measure=measure_delivery, share=1.5),
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
-    Chapter(name="payloads", help="64 MiB from memory, disk and S3", measure=measure_payloads, share=0.5),
+    Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
 )
 
 

@@ -33,7 +33,7 @@ _LOCKS: Final = frozenset({_USERS, _ROOM})
 _TEMPORARY: Final = "tmp-"
 _ATTEMPTS: Final = 20
 _LOCK_SECONDS: Final = 5.0
-_ROOM_SECONDS: Final = 0.25
+_ROOM_SECONDS: Final = 1.0
 """A process may be stopped while it has the lock; nobody waits for it, since all that is lost is a copy."""
 _PAUSE_SECONDS: Final = 0.002
 _FLAGS: Final = os.O_NOFOLLOW | os.O_CLOEXEC

@@ -10,6 +10,7 @@ from noetl_core.canonical import JsonObject
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ids import parse_id
 from noetl_core.locator import Locator, is_payload, parse
+from noetl_core.payload_hints import hint_in
 from noetl_core.payloads import UNKNOWN_MEDIA_TYPE, PayloadRef
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.lineage import Lineage
@@ -81,6 +82,7 @@ def _by_reference(reference: JsonObject) -> PayloadRef:
         sha256=str(reference.get("sha256")),
         media_type=str(reference.get("media_type") or UNKNOWN_MEDIA_TYPE),
         bytes=0,
+        hint=hint_in(reference),
     )
 
 
