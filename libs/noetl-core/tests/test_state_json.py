@@ -67,6 +67,7 @@ FULL = State(
             )
         },
         failure={},
+        failed_chunk=CHUNK,
         deadline=LATER,
         started_at=LATER,
         ended_at=LATER,

@@ -542,3 +542,26 @@ def test_an_evaluation_that_ends_during_a_pause_is_decided_on_when_the_execution
 
     assert run.go_on().entered() == ["a", "b", "c"]
     assert len(internal(run)) == 1
+
+
+@pytest.mark.parametrize("reads", ["n", "rows | length"], ids=["in the planner", "by a worker"])
+def test_a_step_that_fails_at_its_entry_has_that_failure_as_its_result(reads: str) -> None:
+    run = PureRun.of(
+        """
+workflow:
+- {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}
+- step: b
+  tool: {kind: noop}
+  spec: {policy: {admit: {rules: [{when: "{{ (a.READS) + missing_at(visit) }}", then: {allow: true}}]}}}
+  next: {arcs: [{step: seen, when: "{{ error }}"}, {step: b}]}
+- step: seen
+  tool: {kind: noop}
+  spec: {policy: {admit: {rules: [{when: "{{ b.error.code != 'template.error' }}", then: {allow: false}}]}}}
+""".replace("READS", reads).replace("missing_at(visit)", "(none if b is defined else 0)"),
+        lambda step, visit: {"n": 1, "rows": [1]},
+    ).to_the_end()
+
+    assert run.entered() == ["a", "b", "b", "seen"]
+    assert run.state.execution.status is ExecutionStatus.COMPLETED
+    result = run.state.execution.steps["b"].result or {}
+    assert (result["status"], result["context"]["error"]["code"]) == ("error", "template.error")

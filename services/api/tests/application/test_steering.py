@@ -27,6 +27,7 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.executions.state import ExecutionStatus
+from noetl_core.ports.commands import ToldChunk
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.steering import SteerAction
@@ -34,7 +35,7 @@ from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.stored_values import StoredValues
-from noetl_testkit.planning import Planning, ok
+from noetl_testkit.planning import WORKER, Planning, ok
 from noetl_testkit.until import until
 
 ADA = Caller(name="ada", tenant_id="t", organization_id="o", role=Role.WRITER)
@@ -272,6 +273,41 @@ async def test_a_redrive_can_be_redriven(world: World) -> None:
 
     assert planning.state.execution.redrive_of == str(second)
     assert planning.state.execution.variables == {"n": 7}
+    assert planning.state.execution.status is ExecutionStatus.COMPLETED
+
+
+async def test_a_step_that_failed_with_a_chunk_is_taken_up_with_that_chunk(world: World) -> None:
+    planning = await world.planning.start("""
+workflow:
+- step: read
+  tool: {kind: duckdb, command: SELECT 1, spec: {stream: {}}}
+  next: {arcs: [{step: take, on: call.partial}]}
+- {step: take, tool: {kind: noop}, next: {arcs: [{step: after}]}}
+- {step: after, tool: {kind: noop}}
+""")
+    reading = await planning.claim("read")
+    refs = [
+        await planning.payloads.put(
+            tenant_id="t", organization_id="o", data=f"[{index}]".encode(), media_type="application/json"
+        )
+        for index in range(3)
+    ]
+    for index, rows in enumerate(refs):
+        chunk = ToldChunk(task="r", call=0, chunk_index=index, row_count=1, has_more=index < 2, rows=rows)
+        assert await planning.actors.tell_chunk(WORKER, reading.key, chunk)
+    for result in (ok(), FAILED, ok()):
+        await planning.run("take", result)
+    await planning.complete(reading)
+    await planning.run("after")
+    old = planning.execution_id
+    assert planning.state.execution.status is ExecutionStatus.FAILED
+
+    planning = await world.taken_up(await world.redrive(ADA, None, RedriveRequest(execution_id=old)))
+    command = await planning.claim("take")
+
+    assert (command.chunk and (command.chunk.chunk_index, command.chunk.reference)) == (1, refs[1].to_json())
+    await planning.complete(command)
+    await planning.run("after")
     assert planning.state.execution.status is ExecutionStatus.COMPLETED
 
 

@@ -12,6 +12,7 @@ from noetl_core.fold import State
 from noetl_core.imagining import imagine
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.recorded import Recorded
+from noetl_core.streams.state import Chunk
 
 
 def begin(state: State, initialized: PlaybookInitialized, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
@@ -22,7 +23,7 @@ def begin(state: State, initialized: PlaybookInitialized, plan: Plan, cause: Rec
     for fact in inherited:
         router.add(fact)
     entry = initialized.entry_step or plan.playbook.entry_step
-    led_by = initialized.entry_cause
+    led_by, chunk = initialized.entry_cause, initialized.entry_chunk
     try:
         timeout = execution_timeout(state.execution, plan, now=time_of(cause))
     except TemplateFailed as exc:
@@ -30,7 +31,7 @@ def begin(state: State, initialized: PlaybookInitialized, plan: Plan, cause: Rec
         router.fail({"kind": "transform", "code": exc.code, "message": exc.message})
         router.end()
         return router.facts
-    router.add(WorkflowInitialized(entry_step=entry, cause_step=led_by, timeout_seconds=timeout))
-    router.arrive(Arrival(step=entry, cause_step=led_by or ""))
+    router.add(WorkflowInitialized(entry_step=entry, cause_step=led_by, timeout_seconds=timeout, chunk=chunk))
+    router.arrive(Arrival(step=entry, cause_step=led_by or "", chunk=Chunk.from_json(chunk) if chunk else None))
     router.advance()
     return router.facts

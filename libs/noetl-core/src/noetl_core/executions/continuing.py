@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from noetl_core.commands.state import Command
@@ -28,6 +28,8 @@ class Left:
     step: str
     activation: int
     result: Mapping[str, Any]
+    at_entry: bool = False
+    """It failed before anything ran, so that its result is told with its end."""
 
     @classmethod
     def by(cls, command: Command, result: Mapping[str, Any]) -> Left:
@@ -148,7 +150,8 @@ def left_by(evaluation: Evaluation, execution: Execution) -> Left:
     """The activation that waits for an evaluation; one that failed at its entry has no result of its own."""
     step = execution.steps[evaluation.step]
     result = step.result or {} if evaluation.error is None else failed_entry(evaluation.error)
-    return Left(step=evaluation.step, activation=evaluation.activation, result=result)
+    at_entry = evaluation.error is not None
+    return Left(step=evaluation.step, activation=evaluation.activation, result=result, at_entry=at_entry)
 
 
 def _is_still_in(execution: Execution, evaluation: Evaluation) -> bool:
@@ -168,7 +171,7 @@ def _leave(router: Router, execution: Execution, plan: Plan, left: Left, *, now:
         return
     if update is not None:
         router.update(update)
-    router.leave(exited)
+    router.leave(replace(exited, result=left.result) if left.at_entry else exited)
     failing_fast = plan.playbook.steps[step].failure_mode is FailureMode.FAIL_FAST
     if not exited.handled and failing_fast:
         router.end()

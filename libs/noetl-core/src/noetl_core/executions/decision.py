@@ -18,7 +18,7 @@ from noetl_core.executions.events import (
 )
 from noetl_core.executions.open_loops import OpenLoops
 from noetl_core.executions.plan import Plan
-from noetl_core.executions.state import Arrival, Execution, StepStatus
+from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.playbook.model import FailureMode
 from noetl_core.streams.delivery import Delivery
 from noetl_core.streams.state import Chunk
@@ -89,6 +89,10 @@ class Decision:
         failing_fast = self._plan.playbook.steps[exited.step].failure_mode is FailureMode.FAIL_FAST
         self._must_end = self._must_end or (failing_fast and not exited.handled)
         self._facts.append(exited)
+        if exited.result is not None:  # what is entered from here on sees it
+            steps = self._execution.steps
+            failed = replace(steps.get(exited.step, Step(status=StepStatus.FAILED)), result=exited.result)
+            self._execution = replace(self._execution, steps={**steps, exited.step: failed})
         self._active.discard(exited.step)
         self._delivery.left(exited.step)
         known = exited.repeated or ()

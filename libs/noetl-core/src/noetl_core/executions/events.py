@@ -28,6 +28,8 @@ class PlaybookInitialized:
     entry_step: str | None = None
     entry_cause: str | None = None
     """Which step had led there."""
+    entry_chunk: Mapping[str, Any] | None = None
+    """The chunk that the step had been entered for, by reference."""
     inherited: Mapping[str, Any] | None = None
     """Reference of the results and variables that it takes over."""
 
@@ -40,6 +42,7 @@ class WorkflowInitialized:
     entry_step: str
     timeout_seconds: float | None = None
     cause_step: str | None = None
+    chunk: Mapping[str, Any] | None = None
 
 
 @event_type("step.enter")
@@ -73,6 +76,8 @@ class StepExited:
     handled: bool = True
     repeated: tuple[str, ...] | None = None
     """Those of the targets that wait for an earlier firing of the same arc; they run once for all of them."""
+    result: Mapping[str, Any] | None = None
+    """Of an activation that failed before anything ran: its outcome, in the place of the one before."""
 
 
 @event_type("step.skipped")

@@ -46,7 +46,8 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
                 inherited=PayloadRef.from_json(event.inherited) if event.inherited else None,
             )
         case WorkflowInitialized():
-            entry = Arrival(step=event.entry_step, cause_step=event.cause_step or "")
+            chunk = Chunk.from_json(event.chunk) if event.chunk else None
+            entry = Arrival(step=event.entry_step, cause_step=event.cause_step or "", chunk=chunk)
             return replace(execution, arrivals=(entry,), inherited=None)
         case StepEntered():
             return _enter(execution, event)
@@ -101,12 +102,19 @@ def _exit(execution: Execution, event: StepExited) -> Execution:
     status = StepStatus.FAILED if event.status == "error" else StepStatus.DONE
     known = event.repeated or ()
     fired = tuple(Arrival(step=target, cause_step=event.step) for target in event.fired if target not in known)
-    failure = execution.failure
+    failure, failed_chunk = execution.failure, execution.failed_chunk
     if failure is None and not event.handled:
-        failure = event.error
+        failure, failed_chunk = event.error, before.chunk
     answered = {call: answer for call, answer in execution.answered.items() if answer.step != event.step}
-    left = replace(execution, arrivals=execution.arrivals + fired, failure=failure, answered=answered)
-    ended = replace(before, status=status, activation=event.activation, deadline=None)
+    left = replace(
+        execution,
+        arrivals=execution.arrivals + fired,
+        failure=failure,
+        failed_chunk=failed_chunk,
+        answered=answered,
+    )
+    result = before.result if event.result is None else event.result
+    ended = replace(before, status=status, activation=event.activation, deadline=None, result=result)
     return _with_step(left, event.step, ended)
 
 

@@ -82,6 +82,8 @@ def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
     if LOADED in result:
         return result[LOADED]
     context = result.get("context") or {}
+    if result.get("reference") is None and context.get("error") and "select" not in context:
+        return {"status": "error", "error": context["error"]}  # nothing was stored: that is all of it
     return result_view(context.get("select") or {}, context.get("unselected") or (), control_paths(plan.playbook, step))
 
 

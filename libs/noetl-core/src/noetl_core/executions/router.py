@@ -248,7 +248,7 @@ class Router(Decision):
             return
         if update is not None:
             self.update(update)
-        self.leave(exited)
+        self.leave(replace(exited, result=result))
 
     def _is_back_edge(self, arrival: Arrival) -> bool:
         """Whether it asks for an activation of its own, past the barrier: so does each chunk."""

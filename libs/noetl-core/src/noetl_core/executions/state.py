@@ -108,6 +108,8 @@ class Execution:
     """Chunks of running calls that wait for their turn, by step."""
     failure: Mapping[str, Any] | None = None
     """The first failure that no arc handled; decides how the execution ends."""
+    failed_chunk: Chunk | None = None
+    """What the step that failed so was entered for."""
     deadline: datetime | None = None
     """Until when the execution must have ended, by PostgreSQL's clock."""
     started_at: datetime | None = None

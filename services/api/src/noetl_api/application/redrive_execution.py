@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import encode, sha256_hex
@@ -106,6 +106,7 @@ class RedriveExecution:
             redrive_of=str(request.execution_id),
             entry_step=step,
             entry_cause=_cause_of(execution, step),
+            entry_chunk=_chunk_of(execution, step),
             inherited=(await self._store(owner, execution)).to_json(),
         )
         execution_id = self._next_id()
@@ -202,6 +203,14 @@ def _cause_of(execution: Execution, step: str) -> str | None:
     """The step that had led there, so that its result is what `result` shows again."""
     known = execution.steps.get(step)
     return known.cause_step or None if known is not None else None
+
+
+def _chunk_of(execution: Execution, step: str) -> Mapping[str, Any] | None:
+    """The chunk that it failed with, or else the last one that it took."""
+    known = execution.steps.get(step)
+    has_failed = (execution.failure or {}).get("step") == step
+    chunk = execution.failed_chunk if has_failed else known.chunk if known is not None else None
+    return chunk.to_json() if chunk is not None else None
 
 
 def _check_size(inheritance: Inheritance) -> None:
