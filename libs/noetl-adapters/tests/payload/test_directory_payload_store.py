@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,42 @@ class TestDirectoryPayloadStore(PayloadStoreCompliance):
             await put(store)
 
         assert len(files(root)) == 1
+
+    async def test_who_gives_up_a_stream_closes_no_file_under_a_thread_that_writes(
+        self, store: DirectoryPayloadStore, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, may_go_on, write = threading.Event(), threading.Event(), os.write
+        written: list[int] = []
+
+        def slow_write(descriptor: int, data: memoryview) -> int:
+            begun.set()
+            may_go_on.wait(60.0)
+            written.append(write(descriptor, data[:1]))  # fails if it was closed
+            return len(data)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"some bytes"
+
+        monkeypatch.setattr(os, "write", slow_write)
+        putting = asyncio.create_task(
+            store.put_stream(tenant_id="acme", organization_id="ops", chunks=chunks(), media_type=JSON)
+        )
+        await asyncio.to_thread(begun.wait, 60.0)
+        putting.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_go_on.set)
+
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        assert written == [1]
+        assert files(root) == []
+
+    async def test_a_leftover_that_cannot_be_removed_keeps_nobody_from_starting(
+        self, store: DirectoryPayloadStore, root: Path
+    ) -> None:
+        (root / ".tmp" / "a directory").mkdir(parents=True)
+        os.utime(root / ".tmp" / "a directory", (0, 0))
+
+        assert await store.sweep_leftovers() == 0
 
     async def test_only_old_leftovers_are_swept(self, root: Path) -> None:
         now = 1_700_000_000.0

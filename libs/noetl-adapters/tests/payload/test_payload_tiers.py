@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -231,7 +232,7 @@ async def test_one_payload_does_not_push_everything_else_out(world: World) -> No
 
 
 async def test_a_cache_that_cannot_be_written_costs_nothing_but_the_copy(world: World) -> None:
-    (world.cache / "tmp").rmdir()
+    world.cache.mkdir()
     (world.cache / "tmp").write_text("in the way")
 
     ref = await put(world.payloads)
@@ -239,6 +240,27 @@ async def test_a_cache_that_cannot_be_written_costs_nothing_but_the_copy(world: 
     assert await world.payloads.get(ref) == HELLO
     assert world.reports.bytes == {"memory": len(HELLO), "disk": 0}
     assert world.reports.refusals == {"disk failed": 1}
+
+
+async def test_a_cache_that_somebody_removed_is_filled_again(world: World) -> None:
+    await put(world.payloads)
+    shutil.rmtree(world.cache)
+
+    await put(world.payloads, b"more")
+
+    assert [file.read_bytes() for file in world.files()] == [b"more"]
+    assert not world.reports.refusals
+
+
+async def test_a_start_passes_over_what_is_no_copy(world: World) -> None:
+    ref = await put(world.payloads)
+    (file,) = world.files()
+    (file.parent / "directory").mkdir()
+    (file.parent / "link").symlink_to("nowhere")
+    world.restart()
+
+    assert await world.reads(ref) == {"memory miss": 1, "disk hit": 1}
+    assert world.reports.bytes["disk"] == len(HELLO)
 
 
 async def test_tenants_share_no_copies(world: World) -> None:

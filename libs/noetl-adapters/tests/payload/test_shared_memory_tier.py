@@ -331,6 +331,7 @@ class TestHints:
         other = replace(ref, hint=replace(ref.hint, schema_digest="0" * 64))
 
         assert await process.tier.load(other) is Miss.CORRUPT
+        assert isinstance(await process.tier.load(ref), memoryview)  # the hint was wrong, not the copy
 
 
 class TestBehindAStore:

@@ -192,5 +192,8 @@ def _facts(schema: pa.Schema, *, row_count: int) -> TableFacts:
 
 def schema_digest(data: Buffer) -> str:
     """Of a stream, from its first message; raises `Corrupt` when it is no table."""
-    with _reading(), open_stream(data) as reader:
-        return _facts(reader.schema, row_count=0).schema_digest
+    try:
+        with open_stream(data) as reader:
+            return _facts(reader.schema, row_count=0).schema_digest
+    except (pa.ArrowException, OSError) as exc:  # bytes of anybody may look like a table at first
+        raise Corrupt(f"not an Arrow stream: {exc}") from exc

@@ -70,7 +70,7 @@ class DirectoryPayloadStore:
             with _writing():
                 await asyncio.to_thread(self._move, file, self._path(ref))
         except BaseException:
-            file.discard()
+            await asyncio.to_thread(file.discard)
             raise
         return ref
 
@@ -174,8 +174,8 @@ class DirectoryPayloadStore:
                 if leftover.stat().st_mtime < oldest:
                     leftover.unlink()
                     removed += 1
-            except FileNotFoundError:
-                continue  # its writer was only slow, or another process swept it
+            except OSError:
+                continue  # another process swept it, or it is another user's
         return removed
 
 

@@ -5,6 +5,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -96,11 +97,15 @@ class DiskTier:
     def _find_files(self) -> None:
         """What an earlier process left, the least recently used first; half-written files are removed."""
         shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True, exist_ok=True)
-        found = [(path.stat(), path) for path in self._directory.glob("[0-9a-f][0-9a-f]/*")]
-        for status, path in sorted(found, key=lambda one: one[0].st_mtime_ns):
-            self._files[path.name] = _File(status.st_size, path)
-            self._size += status.st_size
+        found = []
+        for path in self._directory.glob("[0-9a-f][0-9a-f]/*"):
+            with suppress(OSError):  # it cannot be read either, then
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    found.append((status.st_mtime_ns, status.st_size, path))
+        for _, size, path in sorted(found):
+            self._files[path.name] = _File(size, path)
+            self._size += size
         self._make_room()
 
     @property
@@ -109,12 +114,14 @@ class DiskTier:
 
     def _write(self, path: Path, data: bytes) -> None:
         temporary = self._temporary / secrets.token_hex(16)
+        for directory in (self._temporary, path.parent):  # somebody may have emptied the cache
+            directory.mkdir(parents=True, exist_ok=True)
         try:
             temporary.write_bytes(data)
-            path.parent.mkdir(exist_ok=True)
             temporary.replace(path)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
             raise
 
 

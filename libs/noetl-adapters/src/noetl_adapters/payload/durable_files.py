@@ -2,6 +2,8 @@
 
 import errno
 import os
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 _MAX_KNOWN_DIRECTORIES = 200_000
@@ -39,27 +41,33 @@ class NewFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # A caller may give up while a thread of its own still writes; the descriptor must not become another file's.
+        self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
 
     def write(self, data: bytes) -> None:
         """Append all of the bytes."""
         waiting = memoryview(data)
-        while waiting:
-            waiting = waiting[os.write(self._descriptor, waiting) :]
+        with self._lock:
+            while waiting:
+                waiting = waiting[os.write(self._descriptor, waiting) :]
 
     def move_to(self, target: Path) -> None:
         """Durable and whole under its real name when this returns."""
-        try:
-            os.fsync(self._descriptor)
-            self.path.replace(target)
-        finally:
-            self._close()
+        with self._lock:
+            try:
+                os.fsync(self._descriptor)
+                self.path.replace(target)
+            finally:
+                self._close()
         sync_directory(target.parent)
 
     def discard(self) -> None:
-        """Leave nothing behind; harmless after `move_to`."""
-        self._close()
-        self.path.unlink(missing_ok=True)
+        """Leave nothing behind; harmless after `move_to`. Waits for a write that is under way."""
+        with self._lock:
+            self._close()
+        with suppress(OSError):  # whoever sweeps tries again
+            self.path.unlink(missing_ok=True)
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

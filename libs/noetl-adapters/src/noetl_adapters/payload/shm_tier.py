@@ -146,12 +146,12 @@ class SharedMemoryTier:
             now = self._clock_ns()
             if isinstance(found, Segment) and self._is_over(status.st_mtime_ns, now):
                 found = Miss.STALE
-            if isinstance(found, Segment) and ref.hint is not None and ref.hint.schema_digest != found.schema_digest:
-                found = Miss.CORRUPT
             if isinstance(found, Miss):
                 if found is not Miss.FOREIGN:
                     self._node.remove(name)
                 return found
+            if ref.hint is not None and ref.hint.schema_digest != found.schema_digest:
+                return Miss.CORRUPT  # the hint is; whoever reads without it may be right
             memory = mmap.mmap(file, found.size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
         except (OSError, ValueError):
             return Miss.ABSENT
