@@ -30,6 +30,11 @@ class PlannerMetrics:
             "noetl_planner_quarantined_total", "Executions set aside after repeated failures."
         )
         self.open_executions = metrics.gauge("noetl_planner_open_executions", "Executions with an actor.")
+        self.backlog = metrics.gauge(
+            "noetl_planner_backlog_commands",
+            "Commands that wait for a worker of the pool, and those that its workers run.",
+            ("pool", "state"),
+        )
         self.hints_repeated = metrics.counter(
             "noetl_planner_hints_repeated_total", "Wake-ups sent again for work that nobody claimed."
         )

@@ -11,6 +11,7 @@ from noetl_core.append import Hint
 from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner
+from noetl_core.fold import State
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
     UNANSWERED,
@@ -157,6 +158,10 @@ class Actors:
         """Wake-ups for everything that waits for a worker."""
         for actor in self._actors.values():
             yield from actor.hints_for_claimable()
+
+    def states(self) -> Iterable[State]:
+        """What has been folded of each execution that can go on."""
+        return (actor.state for actor in self._actors.values() if not actor.quarantined)
 
     def quarantined(self) -> dict[str, str]:
         """Executions that were set aside, and why."""

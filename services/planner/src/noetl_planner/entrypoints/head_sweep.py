@@ -13,6 +13,7 @@ from noetl_core.ports.event_log import EventLog, HeadPage
 from noetl_servicekit.logging import get_logger
 
 from noetl_planner.application.actors import Actors
+from noetl_planner.application.backlog import PublishedBacklog, backlog_of
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -108,10 +109,12 @@ async def repeat_hints(
     actors: Actors, publisher: Publisher, metrics: PlannerMetrics, *, every_seconds: float, beat: Callable[[], None]
 ) -> None:
     """Wake workers again for commands that nobody claimed: a hint may have been lost, or all workers were busy."""
-    repeated = RepeatedHints()
+    repeated, backlog = RepeatedHints(), PublishedBacklog()
     while True:
         beat()
         await asyncio.sleep(every_seconds)
+        for (pool, state), count in backlog.update(backlog_of(actors.states())).items():
+            metrics.backlog.labels(pool=pool, state=state).set(count)
         messages = [
             Message(subject=hint.subject, message_id=f"rehint/{rounds}/{hint.body.decode()}", body=hint.body)
             for hint, rounds in repeated.due(actors.hints_for_claimable())

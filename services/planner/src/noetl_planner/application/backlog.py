@@ -1,0 +1,61 @@
+"""How much work each pool of workers has: what a scaler goes by."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from noetl_core.commands.state import CommandStatus
+from noetl_core.executions.state import ExecutionStatus
+from noetl_core.fold import State
+
+WAITING: Final = "waiting"
+RUNNING: Final = "running"
+STATES: Final = (WAITING, RUNNING)
+MAX_POOLS: Final = 200
+"""Playbooks name pools, and each is a line of metrics: beyond this many, the smallest are counted together."""
+OTHERS: Final = "_others"
+
+_RUNNING = frozenset({CommandStatus.CLAIMED, CommandStatus.STARTED})
+
+Backlog = Mapping[tuple[str, str], int]
+"""Commands by pool and state."""
+
+
+def backlog_of(states: Iterable[State]) -> Backlog:
+    """Commands that a worker runs or could run now; those of a paused execution run, but wait for nobody."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for state in states:
+        may_start = state.execution.status is ExecutionStatus.RUNNING
+        for command in state.commands.values():
+            if command.is_claimable and may_start:
+                counts[command.pool, WAITING] += 1
+            elif command.status in _RUNNING:
+                counts[command.pool, RUNNING] += 1
+    return _bounded(counts)
+
+
+class PublishedBacklog:
+    """Says of each pool what there is, and of one that has nothing left that it has nothing."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def update(self, current: Backlog) -> dict[tuple[str, str], int]:
+        """Every line to show now; pools that were empty in the last round too are no longer among them."""
+        pools = {pool for pool, _ in current}
+        shown = {(pool, state): current.get((pool, state), 0) for pool in pools | self._known for state in STATES}
+        self._known = pools
+        return shown
+
+
+def _bounded(counts: Counter[tuple[str, str]]) -> Backlog:
+    totals: Counter[str] = Counter()
+    for (pool, _), count in counts.items():
+        totals[pool] += count
+    if len(totals) <= MAX_POOLS:
+        return counts
+    kept = {pool for pool, _ in totals.most_common(MAX_POOLS)}
+    bounded: Counter[tuple[str, str]] = Counter()
+    for (pool, state), count in counts.items():
+        bounded[pool if pool in kept else OTHERS, state] += count
+    return bounded
