@@ -22,7 +22,7 @@ $(VENV)/.installed: requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS)) sc
 	@touch $@
 
 lock: ## resolve requirements.lock anew from the pyproject files
-	$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev \
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev --all-extras \
 	  pyproject.toml $(addsuffix /pyproject.toml,$(MEMBERS)) \
 	  $(addprefix --no-emit-package noetl-,core contracts adapters servicekit testkit api planner projector outbox-publisher reaper worker cli) \
 	  -o requirements.lock

@@ -34,7 +34,8 @@ spec:
     - name: {{ .Chart.Name }}
       image: {{ include "noetl.image" . | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
-      command: {{ toJson $profile.command }}
+      # Arguments, so that the entry point of the image stays.
+      args: {{ toJson $profile.command }}
       env:
         {{- include "noetl.env" . | nindent 8 }}
       {{- with include "noetl.envFrom" . | trim }}

@@ -1,5 +1,6 @@
 """What NoETL consists of on one machine: PostgreSQL, NATS, the schema, and six services that know each other."""
 
+import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from noetl_cli.db import PASSWORD_VARIABLES, migrate_database, set_role_password
 from noetl_cli.dev.component import Component, Part, Task
 from noetl_cli.dev.credentials import StackCredentials
 from noetl_cli.dev.endpoint import LocalEndpoint
+from noetl_cli.dev.errors import ServerMissing
 from noetl_cli.dev.home import StackHome
 from noetl_cli.dev.nats import NatsNode
 from noetl_cli.dev.ports import remembered_ports
@@ -87,12 +89,15 @@ class _Stack:
     def _service(self, name: str, *, depends_on: tuple[str, ...], role: str | None = None, **env: str) -> Component:
         # A planner, projector or publisher of the same name takes its own leases back at once. A worker must not: what
         # its predecessor had claimed is lost, and only another name makes that plain.
+        module = f"noetl_{name.replace('-', '_')}"
+        if importlib.util.find_spec(module) is None:
+            raise ServerMissing(f"noetl-{name} is not installed: pip install 'noetl-cli[dev]' brings all services")
         instance = {} if name == "worker" else {"NOETL_INSTANCE": f"{name}-local"}
         dsn = {} if role is None else {"NOETL_POSTGRES_DSN": self._role_dsn(role)}
         return Component(
             name=name,
             # -P: nothing in the directory where `noetl dev up` was typed can get in the way of a module.
-            argv=(sys.executable, "-P", "-m", f"noetl_{name.replace('-', '_')}"),
+            argv=(sys.executable, "-P", "-m", module),
             env={**self._settings(name), **instance, **dsn, **env, **self._overrides},
             depends_on=depends_on,
             stop_seconds=_STOP_SECONDS + 2.0,
