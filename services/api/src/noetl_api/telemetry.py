@@ -93,11 +93,20 @@ class ApiMetrics:
         self.partitions_made = metrics.counter(
             "noetl_api_partitions_made_total", "Partitions of the log that were made."
         )
+        self._pool_used = metrics.gauge(
+            "noetl_api_postgres_pool_used_ratio",
+            "Share of the connections of a pool that callers hold.",
+            ("pool",),
+        )
         self.query_source = metrics.counter(
             "noetl_api_execution_queries_total",
             "Queries for one execution, by what they were answered from: projection or log.",
             ("source",),
         )
+
+    def watch_pool(self, pool: str, used_ratio: Callable[[], float]) -> None:
+        """Show how much of a pool is in use, as it is when somebody looks."""
+        self._pool_used.labels(pool=pool).set_function(used_ratio)
 
     def count_watchers(self, count: Callable[[], float]) -> None:
         """Asked when somebody scrapes."""
