@@ -37,6 +37,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "dev": "noetl_cli.dev.commands:dev",
         "db": "noetl_cli.db:db",
         "token": "noetl_cli.commands.token:token",
+        "deploy": "noetl_cli.deploy.commands:deploy",
     },
 }
 _COMMANDS: Final = {name: place for section in _SECTIONS.values() for name, place in section.items()}
