@@ -90,6 +90,20 @@ class StoredPayload:
     """When they were stored last, as far as the store remembers; for keeping young ones from being swept."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayloadPart:
+    """Some bytes of a payload, with a digest of their own, so that they are proven without the others."""
+
+    start: int
+    bytes: int
+    sha256: str
+
+    @property
+    def stop(self) -> int:
+        """Where it ends."""
+        return self.start + self.bytes
+
+
 def refer_to(data: bytes, *, tenant_id: str, organization_id: str, media_type: str) -> PayloadRef:
     """The reference to bytes, whether or not they are stored yet: it depends on nothing else."""
     return refer_to_digest(
@@ -128,6 +142,15 @@ def verify(ref: PayloadRef, data: bytes) -> bytes:
     actual = sha256_hex(data)
     if actual != ref.sha256:
         raise Corrupt(f"the bytes stored as {ref.uri} have the digest {actual}", uri=ref.uri, actual=actual)
+    return data
+
+
+def verify_part(ref: PayloadRef, part: PayloadPart, data: bytes) -> bytes:
+    """The same bytes, if they are those of the part."""
+    actual = sha256_hex(data)
+    if actual != part.sha256:
+        place = f"bytes {part.start} to {part.stop}"
+        raise Corrupt(f"{place} of what is stored as {ref.uri} have the digest {actual}", uri=ref.uri, actual=actual)
     return data
 
 

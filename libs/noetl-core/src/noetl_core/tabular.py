@@ -93,8 +93,8 @@ def _without(value: Mapping[str, JsonValue], rows: object, depth: int) -> JsonOb
 def _put(value: Any, place: Place, rows: object) -> Any:
     if not place:
         return rows
-    below = value.get(place[0]) if len(place) > 1 else None
-    return {**value, place[0]: _put(below, place[1:], rows)}
+    around = value if isinstance(value, dict) else {}
+    return {**around, place[0]: _put(around.get(place[0]), place[1:], rows)}
 
 
 def _place(keys: JsonValue) -> Place:

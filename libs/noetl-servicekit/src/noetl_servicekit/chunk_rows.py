@@ -14,6 +14,7 @@ from noetl_core.ports.payloads import AttachPayloads
 from noetl_core.ports.tables import ReadTables
 
 from noetl_servicekit.stored_values import StoredValues
+from noetl_servicekit.table_parts import TableParts
 
 MARK: Final = "_chunks"
 MARK_FIELDS: Final = 4
@@ -76,6 +77,7 @@ class LoadRows:
 
     def __init__(self, payloads: AttachPayloads, tables: ReadTables) -> None:
         self.values = StoredValues(payloads, tables)
+        self.parts = TableParts(payloads, tables)
 
     async def __call__(self, value: JsonValue, *, tenant_id: str, organization_id: str) -> JsonValue:
         """The value with all of its rows; raises `NotFound` if some are gone."""

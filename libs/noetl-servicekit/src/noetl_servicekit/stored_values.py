@@ -12,6 +12,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.ports.payloads import AttachPayloads
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.ports.tables import EncodedTable, ReadTables, Tables, is_table
+from noetl_core.table_index import TableIndex
 from noetl_core.tabular import MAX_REST_BYTES, Tabular, from_note, tabular
 
 MEDIA_TYPE: Final = "application/json"
@@ -32,6 +33,12 @@ class EncodedValue:
     def plain_bytes(self) -> int:
         """The size by which it is judged whether a result is large."""
         return len(self.data) if self.table is None else self.table.plain_bytes
+
+    def index(self) -> TableIndex | None:
+        """Where its rows lie, for who reads a few of them."""
+        if self.table is None or self.apart is None:
+            return None
+        return TableIndex.of(self.table, self.apart.places)
 
 
 def encode_value(value: JsonValue, tables: Tables) -> EncodedValue:

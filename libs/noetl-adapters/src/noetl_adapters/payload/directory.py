@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from noetl_core.errors import InvalidInput, NotFound, Unavailable
 from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
-from noetl_core.payloads import PayloadRef, StoredPayload, refer_to, verify
+from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to, verify, verify_part
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 from noetl_adapters.payload.durable_files import DurableDirectories, NewFile, sync_directory
@@ -82,6 +82,11 @@ class DirectoryPayloadStore:
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes of a reference, verified."""
         return memoryview(await self.get(ref))
+
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """A part of the file, verified."""
+        with _reading(ref):
+            return await asyncio.to_thread(lambda: verify_part(ref, part, _read_part(self._path(ref), part)))
 
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""
@@ -187,6 +192,18 @@ def _files_below(part: Path) -> list[StoredPayload]:
         except FileNotFoundError:
             continue  # deleted meanwhile
     return found
+
+
+def _read_part(path: Path, part: PayloadPart) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        file.seek(part.start)
+        data = bytearray()
+        while len(data) < part.bytes:
+            chunk = file.read(part.bytes - len(data))
+            if not chunk:
+                break
+            data += chunk
+        return bytes(data)
 
 
 def _stored(status: os.stat_result, sha256: str) -> StoredPayload:

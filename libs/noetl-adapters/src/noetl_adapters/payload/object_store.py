@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from noetl_core.errors import NoetlError, NotFound, Unavailable
 from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
-from noetl_core.payloads import PayloadRef, StoredPayload, refer_to, verify
+from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to, verify, verify_part
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 from noetl_adapters.payload.names import organization_path, payload_path
@@ -112,6 +112,14 @@ class ObjectPayloadStore:
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes of a reference, verified."""
         return memoryview(await self.get(ref))
+
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """A range of the object, verified."""
+        try:
+            data = await self._call(self._bucket.read, payload_path(ref), part.start, part.stop, size=part.bytes)
+        except FileNotFoundError as exc:
+            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE) from exc
+        return await asyncio.to_thread(verify_part, ref, part, data)
 
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""

@@ -11,7 +11,7 @@ from noetl_core.canonical import sha256_hex
 from noetl_core.errors import Corrupt, NotFound
 from noetl_core.payload_hints import IpcHint
 from noetl_core.payload_streams import CHUNK_BYTES
-from noetl_core.payloads import PayloadRef, StoredPayload
+from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, verify_part
 from noetl_core.ports.payloads import PayloadStore
 
 STORE: Final = "store"
@@ -109,6 +109,14 @@ class TieredPayloadStore:
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes where they are in memory."""
         return memoryview(await self._nearest(ref)).toreadonly()
+
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """From a tier that need not be compared as a whole, else from the store; no tier learns from it."""
+        for tier in self._tiers:
+            data = await self._load(tier, ref) if tier.verified else None
+            if data is not None:
+                return verify_part(ref, part, bytes(data[part.start : part.stop]))
+        return await self._store.get_part(ref, part)
 
     async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """From a tier that need not be compared again, else from the store; no tier learns from it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
@@ -11,7 +12,7 @@ from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
 from noetl_core.errors import Corrupt
 from noetl_core.lineage import Trace
 from noetl_core.payload_streams import verified
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef, verify_part
 from noetl_core.ports.event_log import Scope
 
 from noetl_contracts.channel import NO_DEADLINE
@@ -59,6 +60,16 @@ class PayloadClient:
         """The same, for who reads bytes in place."""
         return memoryview(await self.get(ref))
 
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """Some of the bytes, verified; the server gives all from the beginning, and is left when they have come."""
+        data = bytearray()
+        async with aclosing(self._messages(None, ref.uri)) as messages:
+            async for message in messages:
+                data += message.data
+                if len(data) >= part.stop:
+                    break
+        return verify_part(ref, part, bytes(data[part.start : part.stop]))
+
     async def trace(self, scope: Scope | None, execution_id: int, step: str, *, at_version: int = 0) -> Trace:
         """The result of a step, the one that it was made from, and so on."""
         request = pb.TraceRequest(
@@ -67,7 +78,7 @@ class PayloadClient:
         with raising_noetl_errors():
             return mapping.trace(await self._stub.Trace(request, timeout=self._timeout))
 
-    async def _messages(self, scope: Scope | None, locator: str) -> AsyncIterator[pb.FetchResponse]:
+    async def _messages(self, scope: Scope | None, locator: str) -> AsyncGenerator[pb.FetchResponse, None]:
         request = pb.FetchRequest(scope=scope_message(scope), locator=locator)
         with raising_noetl_errors():
             async for message in self._stub.Fetch(request, timeout=NO_DEADLINE):

@@ -9,7 +9,8 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.playbook.outputs import Kept
-from noetl_core.playbook.views import Key, NotInView, View, look_into, whole_of
+from noetl_core.playbook.views import Key, NotInView, View, least_of, look_into, whole_of
+from noetl_core.table_index import TableIndex
 
 MAX_FIELDS = 200
 MAX_FIELDS_BYTES = 16 * 1024
@@ -47,9 +48,11 @@ class LargeView:
     selected: Sequence[tuple[tuple[str, ...], JsonValue]] = ()
     keys: frozenset[str] | None = None
     """What the result has on top: what is not among them is known to be missing. None if there are too many."""
+    table: TableIndex | None = None
+    """Where rows lie in the result, if it is stored as a table."""
 
     @classmethod
-    def of(cls, result: JsonValue, view: JsonObject, kept: Kept) -> LargeView:
+    def of(cls, result: JsonValue, view: JsonObject, kept: Kept, table: TableIndex | None = None) -> LargeView:
         """With the parts that the playbook selects, as far as they are small enough."""
         selected: list[tuple[tuple[str, ...], JsonValue]] = []
         left = MAX_SELECTED_TOTAL_BYTES
@@ -66,13 +69,14 @@ class LargeView:
             selected.append((one.path, value))
             if one.name is not None and not (isinstance(result, dict) and one.name in result):
                 named.setdefault(one.name, value)
-        return cls(view=named, selected=selected, keys=_keys(result))
+        return cls(view=named, selected=selected, keys=_keys(result), table=table)
 
     def to_json(self) -> JsonObject:
         """The form that is stored."""
         keys: JsonValue = None if self.keys is None else [*sorted(self.keys)]
         selected: list[JsonValue] = [{"path": [*path], "is": value} for path, value in self.selected]
-        return {"view": self.view, "selected": selected, "keys": keys}
+        stored: JsonObject = {"view": self.view, "selected": selected, "keys": keys}
+        return stored if self.table is None else {**stored, "table": self.table.to_json()}
 
     @classmethod
     def from_json(cls, stored: Any) -> LargeView:
@@ -81,6 +85,7 @@ class LargeView:
             view=stored["view"],
             selected=[(tuple(one["path"]), one["is"]) for one in stored["selected"]],
             keys=None if stored["keys"] is None else frozenset(stored["keys"]),
+            table=TableIndex.from_json(stored["table"]) if "table" in stored else None,
         )
 
 
@@ -96,6 +101,9 @@ class LargeResult(View):
 
     def whole(self) -> object:
         return whole_of(self._data)
+
+    def least(self) -> object:
+        return least_of(self._data)
 
     def passed(self) -> object:
         return self._large.view
@@ -146,6 +154,9 @@ class _Partial(View):
 
     def whole(self) -> object:
         return whole_of(self._result.loaded(self._path))
+
+    def least(self) -> object:
+        return least_of(self._result.loaded(self._path))
 
 
 def _below(result: LargeResult, path: tuple[str, ...], key: Key) -> object:

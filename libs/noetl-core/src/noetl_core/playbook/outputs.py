@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from noetl_core.playbook.model import Output, OutputScope, Playbook, Selected, Tool, ToolKind
-from noetl_core.playbook.views import Key, View, look_into, passed_of, whole_of
+from noetl_core.playbook.views import Key, View, least_of, look_into, passed_of, whole_of
 
 INLINE_MAX_BYTES = 64 * 1024
 """Up to this size templates see plain data, unless the playbook says otherwise."""
@@ -133,6 +133,9 @@ class _Named(View):
 
     def whole(self) -> object:
         return whole_of(self._result)
+
+    def least(self) -> object:
+        return least_of(self._result)
 
     def passed(self) -> object:
         return passed_of(self._result)

@@ -78,20 +78,20 @@ def _chains(tree: nodes.Node) -> Iterator[Reference]:
     while pending:
         node = pending.pop()
         if isinstance(node, nodes.Call):
-            yield from _call_chains(node)
-            pending.extend(_beside_chain(node.node))
+            yield from call_chains(node)
+            pending.extend(beside_chain(node.node))
             pending.extend(child for child in node.iter_child_nodes() if child is not node.node)
             continue
         chain = _chain(node)
         if chain is not None:
             yield chain
         if isinstance(node, nodes.Getattr | nodes.Getitem):
-            pending.extend(_beside_chain(node))
+            pending.extend(beside_chain(node))
         else:
             pending.extend(node.iter_child_nodes())
 
 
-def _call_chains(node: nodes.Call) -> Iterator[Reference]:
+def call_chains(node: nodes.Call) -> Iterator[Reference]:
     """A method may be shadowed by a key of its name, and needs what it is called on."""
     callee = node.node
     chain = _chain(callee)
@@ -109,7 +109,7 @@ def _chain(node: nodes.Node) -> Reference | None:
     """The name and constant keys of a node, up to the first key that is not constant."""
     keys: list[str] = []
     while isinstance(node, nodes.Getattr | nodes.Getitem):
-        key = node.attr if isinstance(node, nodes.Getattr) else _constant_key(node.arg)
+        key = node.attr if isinstance(node, nodes.Getattr) else constant_key(node.arg)
         if key is None:
             keys.clear()
         else:
@@ -118,7 +118,7 @@ def _chain(node: nodes.Node) -> Reference | None:
     return (node.name, *reversed(keys)) if isinstance(node, nodes.Name) and node.ctx == "load" else None
 
 
-def _beside_chain(node: nodes.Node) -> Iterator[nodes.Node]:
+def beside_chain(node: nodes.Node) -> Iterator[nodes.Node]:
     """What a chain evaluates besides itself: keys that are expressions, and where it does not start from a name."""
     while isinstance(node, nodes.Getattr | nodes.Getitem):
         if isinstance(node, nodes.Getitem):
@@ -128,7 +128,7 @@ def _beside_chain(node: nodes.Node) -> Iterator[nodes.Node]:
         yield node
 
 
-def _constant_key(node: nodes.Node) -> str | None:
+def constant_key(node: nodes.Node) -> str | None:
     """An index from the end is not constant: where it leads depends on the length of the list."""
     if not isinstance(node, nodes.Const) or isinstance(node.value, bool):
         return None

@@ -14,7 +14,7 @@ from jinja2.visitor import NodeTransformer
 from noetl_core.playbook.filters import join_text
 from noetl_core.playbook.metering import built, spend
 from noetl_core.playbook.sandbox import Sandbox
-from noetl_core.playbook.views import passed_of, whole_of
+from noetl_core.playbook.views import least_of, passed_of, whole_of
 
 MAX_TEMPLATE_CHARACTERS = 262_144
 VALUE_NAME = "_noetl_value"
@@ -29,8 +29,12 @@ _OTHER_TEMPLATES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends
 _SHARING = (nodes.Assign, nodes.AssignBlock, nodes.With, nodes.Macro, nodes.CallBlock)
 """Only where a value gets a name can it be put together with itself again and again."""
 
+LEAST_FILTERS = frozenset({"count", "first", "last", "length"})
+"""Filters that read little of a list, as slices do: they need not have all of it."""
+
 # No template can spell these names, since they have spaces.
 _WHOLE, _PASSED, _EACH, _JOINED, _BUILT = "the whole of", "handed on", "each of", "joined text of", "newly built"
+_LEAST = "the least of"
 
 
 def has_template(text: str) -> bool:
@@ -165,6 +169,13 @@ class _Rewriter(NodeTransformer):
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
         return _filtered(self._inside_chain(node), _WHOLE)
 
+    def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
+        if node.name in LEAST_FILTERS and node.node is not None:
+            node.node = self._least(node.node)
+        else:
+            self.generic_visit(node)
+        return node
+
     def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
         return self._literal(node)
 
@@ -184,13 +195,20 @@ class _Rewriter(NodeTransformer):
             node.node = self._inside_chain(node.node)
             return node
         if isinstance(node, nodes.Getitem):
-            # A slice needs the whole, any other key only what is below it.
+            # A slice needs a list, any other key only what is below it.
             is_slice = isinstance(node.arg, nodes.Slice)
-            node.node = self.visit(node.node) if is_slice else self._inside_chain(node.node)
+            node.node = self._least(node.node) if is_slice else self._inside_chain(node.node)
             node.arg = self.visit(node.arg)
             return node
         if isinstance(node, nodes.Name):
             return node
+        visited: nodes.Expr = self.visit(node)
+        return visited
+
+    def _least(self, node: nodes.Expr) -> nodes.Expr:
+        """What a list is asked for that may be here in part."""
+        if isinstance(node, nodes.Getattr | nodes.Getitem) or (isinstance(node, nodes.Name) and node.ctx == "load"):
+            return _filtered(self._inside_chain(node), _LEAST)
         visited: nodes.Expr = self.visit(node)
         return visited
 
@@ -206,6 +224,11 @@ def _size(node: nodes.Node) -> int:
 @pass_context
 def _whole(context: Context, value: object) -> object:
     return whole_of(value)
+
+
+@pass_context
+def _least(context: Context, value: object) -> object:
+    return least_of(value)
 
 
 @pass_context
@@ -239,4 +262,4 @@ def _built(context: Context, value: object) -> object:
 
 
 SANDBOX = Sandbox()
-SANDBOX.filters |= {_WHOLE: _whole, _PASSED: _passed, _EACH: _each, _JOINED: _joined, _BUILT: _built}
+SANDBOX.filters |= {_WHOLE: _whole, _LEAST: _least, _PASSED: _passed, _EACH: _each, _JOINED: _joined, _BUILT: _built}

@@ -27,6 +27,10 @@ class View(ABC):
         """What is handed on where nothing but the value is asked for, as `{{ step }}` does."""
         return self.whole()
 
+    def least(self) -> object:
+        """What a slice or the length is taken of: the value itself, or a list of which only some is here."""
+        return self.whole()
+
 
 def look_into(value: object, key: Key) -> object:
     """The value below a key of a map, list or view, or `KeyError`."""
@@ -36,7 +40,7 @@ def look_into(value: object, key: Key) -> object:
         # Keys of JSON maps are text; `codes[404]` means the entry that is written so.
         return value[key if isinstance(key, str) else str(key)]
     if isinstance(value, list | tuple):
-        index = _index(key)
+        index = index_of(key)
         if index is not None and -len(value) <= index < len(value):
             return value[index]
     raise KeyError(key)
@@ -47,6 +51,11 @@ def whole_of(value: object) -> object:
     while isinstance(value, View):
         value = value.whole()
     return value
+
+
+def least_of(value: object) -> object:
+    """What slices are taken of, which may have less than the whole."""
+    return value.least() if isinstance(value, View) else value
 
 
 def passed_of(value: object) -> object:
@@ -86,6 +95,9 @@ class StepView(View):
     def whole(self) -> object:
         return whole_of(self._result)
 
+    def least(self) -> object:
+        return least_of(self._result)
+
     def passed(self) -> object:
         return passed_of(self._result)
 
@@ -107,6 +119,12 @@ class DataView(View):
             return whole_of(look_into(self._result, "data"))
         except KeyError:
             return whole_of(self._result)
+
+    def least(self) -> object:
+        try:
+            return least_of(look_into(self._result, "data"))
+        except KeyError:
+            return least_of(self._result)
 
     def passed(self) -> object:
         try:
@@ -191,7 +209,8 @@ ENVELOPE_KEYS = frozenset({"status", "error", "http", "pg", "py", "meta", "ref"}
 """What `output` has of its own besides `data`; any other key is one of the result."""
 
 
-def _index(key: Key) -> int | None:
+def index_of(key: Key) -> int | None:
+    """The place in a list that a key means, from its end if it is negative."""
     if isinstance(key, int):
         return key
-    return int(key) if key.isascii() and key.isdigit() and len(key) < 10 else None
+    return int(key) if key.isascii() and key.removeprefix("-").isdigit() and len(key) < 10 else None

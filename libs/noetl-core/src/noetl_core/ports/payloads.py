@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import Final, Protocol
 
-from noetl_core.payloads import PayloadRef, StoredPayload
+from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload
 
 REFERENCE_NOT_AVAILABLE: Final = "REFERENCE_NOT_AVAILABLE"
 """Code of the `NotFound` for a reference whose bytes are not there."""
@@ -40,6 +40,13 @@ class PayloadStore(Protocol):
         """
         ...
 
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """Some of the bytes, verified against the digest of that part; the others are not read, and prove nothing.
+
+        Raises as `get` does.
+        """
+        ...
+
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, in bounded memory; raises as `get` does, `Corrupt` before the last piece."""
         ...
@@ -66,4 +73,8 @@ class AttachPayloads(Protocol):
 
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes of a reference, verified; nobody can write to them."""
+        ...
+
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """Some of them, verified."""
         ...

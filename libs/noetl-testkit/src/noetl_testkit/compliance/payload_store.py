@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from noetl_core.canonical import sha256_hex
 from noetl_core.errors import Corrupt, LocatorInvalid, NotFound
-from noetl_core.payloads import PayloadRef, refer_to
+from noetl_core.payloads import PayloadPart, PayloadRef, refer_to
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 
 HELLO = b'{"hello":"world"}'
@@ -190,6 +190,31 @@ class PayloadStoreCompliance(ABC):
 
         with pytest.raises(Corrupt):
             [chunk async for chunk in store.stream(ref)]
+
+    async def test_a_part_is_read_and_proven_without_the_rest(self, store: PayloadStore) -> None:
+        data = bytes(range(256)) * 40_000
+        ref = await put(store, data)
+        parts = [(0, 10), (5_000_000, 3_000_000), (len(data) - 1, 1)]
+
+        for start, size in parts:
+            wanted = data[start : start + size]
+            part = PayloadPart(start=start, bytes=size, sha256=sha256_hex(wanted))
+            assert await store.get_part(ref, part) == wanted
+
+    async def test_a_part_with_other_bytes_or_beyond_the_end_is_corrupt(self, store: PayloadStore) -> None:
+        ref = await put(store)
+
+        for start, size in ((1, len(HELLO) - 1), (2, len(HELLO))):
+            with pytest.raises(Corrupt):
+                await store.get_part(ref, PayloadPart(start=start, bytes=size, sha256=sha256_hex(HELLO)))
+
+    async def test_a_part_of_what_is_not_there_is_not_found(self, store: PayloadStore) -> None:
+        missing = refer_to(b"never stored", tenant_id="acme", organization_id="ops", media_type=JSON)
+
+        with pytest.raises(NotFound) as refusal:
+            await store.get_part(missing, PayloadPart(start=0, bytes=1, sha256=sha256_hex(b"n")))
+
+        assert refusal.value.code == REFERENCE_NOT_AVAILABLE
 
     async def test_a_stream_of_what_is_not_there_is_not_found(self, store: PayloadStore) -> None:
         missing = refer_to(b"never stored", tenant_id="acme", organization_id="ops", media_type=JSON)

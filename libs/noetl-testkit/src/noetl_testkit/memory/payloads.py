@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, AsyncIterator
 from noetl_core.errors import NotFound
 from noetl_core.locator import payload_locator
 from noetl_core.payload_streams import verified
-from noetl_core.payloads import PayloadRef, StoredPayload, refer_to, verify
+from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to, verify, verify_part
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 _CHUNK_BYTES = 64 * 1024
@@ -37,6 +37,10 @@ class InMemoryPayloadStore:
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes of a reference, verified."""
         return memoryview(await self.get(ref))
+
+    async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
+        """Some of the bytes, verified."""
+        return verify_part(ref, part, self._bytes(ref)[part.start : part.stop])
 
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""

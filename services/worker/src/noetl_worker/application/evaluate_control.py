@@ -32,6 +32,7 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.credential_names import is_credential_name
+from noetl_worker.application.lazy_table import LazyTable, WantedRows
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.result_refs import result_ref, view_ref
 
@@ -81,9 +82,11 @@ class EvaluateControl:
                     data.loaded[place] = await self._load_wanted(command, wanted)
                 data.wanted.clear()
 
-    async def _load_wanted(self, command: GrantedCommand, wanted: _Wanted) -> JsonValue:
+    async def _load_wanted(self, command: GrantedCommand, wanted: _Wanted) -> Any:
         if isinstance(wanted, PayloadRef):
             return await self._load(wanted)
+        if isinstance(wanted, WantedRows):
+            return await self._rows.parts.get(wanted.ref, wanted.index, wanted.batches)
         if self._loops is None:
             raise InvalidInput("the results of a loop cannot be read here")
         scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
@@ -118,7 +121,7 @@ class _Data:
     """What has been loaded so far, by locator, and what an expression wanted to read besides."""
 
     playbook: Playbook
-    loaded: dict[str, JsonValue] = field(default_factory=dict)
+    loaded: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, _Wanted] = field(default_factory=dict)
 
     def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
@@ -167,7 +170,10 @@ class _Data:
             return data
         if beside.uri not in self.loaded:
             return self._value(beside)
-        return LargeResult(LargeView.from_json(self.loaded[beside.uri]), data)
+        large = LargeView.from_json(self.loaded[beside.uri])
+        if large.table is not None and isinstance(data, View):
+            data = LazyTable(result_ref(reference), large.table, data, self.loaded, self.wanted)
+        return LargeResult(large, data)
 
     def _value(self, ref: PayloadRef) -> object:
         return self._at(ref.uri, ref)
@@ -176,8 +182,8 @@ class _Data:
         return self.loaded[place] if place in self.loaded else _Unloaded(place, source, self.wanted)
 
 
-_Wanted: TypeAlias = PayloadRef | Mapping[str, Any]
-"""A payload, or the result of a loop, whose items stand in many."""
+_Wanted: TypeAlias = PayloadRef | WantedRows | Mapping[str, Any]
+"""A payload, some rows of one, or the result of a loop, whose items stand in many."""
 
 
 class _Unloaded(View):

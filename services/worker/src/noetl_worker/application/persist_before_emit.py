@@ -149,7 +149,7 @@ def _large_view(place: ResultPlace, result: JsonValue, body: EncodedValue, kept:
         payload_locator(tenant_id=place.tenant_id, organization_id=place.organization_id, sha256=sha256)
     )
     view = compact_view(result, ref=ref, sha256=sha256, size_bytes=len(body.data), kept=kept)
-    return LargeView.of(result, view, kept)
+    return LargeView.of(result, view, kept, body.index())
 
 
 def _without_credentials(outcome: Outcome) -> Outcome:

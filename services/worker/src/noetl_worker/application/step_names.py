@@ -12,8 +12,10 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
 from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, ToolKind, WorkbookTask
 from noetl_core.playbook.outputs import Kept, kept_output, seen
+from noetl_core.playbook.partial_rows import PartialRows
 from noetl_core.playbook.references import Reference, handed_on, referenced_paths
-from noetl_core.playbook.views import CallView, DataView, NotInView, StepView, look_into, passed_of
+from noetl_core.playbook.slices import Cut, cuts_of
+from noetl_core.playbook.views import CallView, DataView, StepView
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.streams.state import Chunk
@@ -21,6 +23,7 @@ from noetl_servicekit.chunk_rows import LoadRows, is_scalar_of_stream, is_stream
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
 
 from noetl_worker.application.result_refs import result_ref, view_ref
+from noetl_worker.application.row_reads import Read, batches_read
 
 
 class StepNames:
@@ -28,6 +31,7 @@ class StepNames:
 
     def __init__(self, rows: LoadRows, loops: LoopResults | None = None) -> None:
         self._values = rows.values
+        self._parts = rows.parts
         self._loops = loops
         self._rows = rows
 
@@ -95,21 +99,33 @@ class StepNames:
             return seen(await self._data(result_ref(reference), reads), kept)
         large = LargeView.from_json(await self._values.get(beside))
         without_data = seen(LargeResult(large, NotLoaded()), kept)
-        if all(_can_be_read(read, without_data) for read in reads):
+        more = {read for read in reads if not read.is_in(without_data)}
+        if not more:
             return without_data
-        return seen(LargeResult(large, await self._data(result_ref(reference), reads)), kept)
+        data = await self._some_rows(result_ref(reference), large, more, kept)
+        return seen(LargeResult(large, await self._data(result_ref(reference), reads) if data is None else data), kept)
+
+    async def _some_rows(self, ref: PayloadRef, large: LargeView, reads: Reads, kept: Kept) -> object:
+        """Of a table the rows that are read, if they are few; else nothing, and it is loaded as any other result."""
+        if large.table is None:
+            return None
+        batches = batches_read(reads, large, large.table, lambda result: seen(result, kept))
+        if batches is None or not self._parts.is_worth_it(ref, large.table, batches):
+            return None
+        some = await self._parts.get(ref, large.table, batches)
+        return some.around.whole(PartialRows(large.table.row_count, some.segments))
 
     async def _data(self, ref: PayloadRef, reads: Reads) -> JsonValue:
         """The stored result; rows that went out in chunks are in it if somebody reads them, or may."""
         value = await self._values.get(ref)
-        if not is_streamed(value) or (reads and all(is_scalar_of_stream(path) for _, path, _ in reads)):
+        if not is_streamed(value) or (reads and all(is_scalar_of_stream(read.path) for read in reads)):
             return value
         return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
     async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
         """What a loop gave; where only its counts are read, its items stay where they are."""
         counts = {**loop_counts(result), "results": NotLoaded()}
-        if self._loops is None or (reads and all(_can_be_read(read, counts) for read in reads)):
+        if self._loops is None or (reads and all(read.is_in(counts) for read in reads)):
             return counts
         scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
         whole: JsonValue = await self._loops(scope, command.key.execution_id, result)
@@ -118,25 +134,8 @@ class StepNames:
         return await self._rows(whole, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
 
-Reads = set[tuple[str, Reference, bool]]
-"""How templates read a result: by the step's name or as `result`, the keys below, and whether it is handed on."""
-
-
-def _can_be_read(read: tuple[str, Reference, bool], result: object) -> bool:
-    """Whether a template finds what it reads without the data."""
-    root, path, is_handed_on = read
-    value: object = DataView(result) if root == "result" else StepView(result)
-    try:
-        for key in path:
-            value = look_into(value, key)
-        if path or is_handed_on:
-            passed_of(value)
-            return True
-    except KeyError:
-        return True
-    except NotInView:
-        return False
-    return False
+Reads = set[Read]
+"""How templates read a result."""
 
 
 def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, Reads]:
@@ -148,26 +147,28 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
     for text in (*gone_through, *_texts([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
         if "context" in text or "main" in text:  # user code may ask for anything by name
             named.update(reads)
-        whole = None if text in gone_through else handed_on(text)
+        whole, cuts = None if text in gone_through else handed_on(text), cuts_of(text)
         for path in referenced_paths(text):
             is_handed_on = path == whole
             if path == ("steps",):
                 named.update(reads)
                 for of_step in reads.values():
-                    of_step.add(("steps", (), is_handed_on))
-            for name, read in _read_of(path, command.cause_step, is_handed_on):
+                    of_step.add(Read(root="steps", path=(), is_handed_on=is_handed_on))
+            for name, read in _read_of(path, command.cause_step, is_handed_on, cuts.get(path)):
                 if name in reads:
                     named.add(name)
                     reads[name].add(read)
     return {name: reads[name] for name in command.results if name in named}
 
 
-def _read_of(path: Reference, cause_step: str, is_handed_on: bool) -> Iterator[tuple[str, tuple[str, Reference, bool]]]:
+def _read_of(
+    path: Reference, cause_step: str, is_handed_on: bool, cuts: frozenset[Cut] | None
+) -> Iterator[tuple[str, Read]]:
     if path[0] == "steps" and len(path) > 1:
-        yield path[1], ("steps", path[2:], is_handed_on)
+        yield path[1], Read(root="steps", path=path[2:], is_handed_on=is_handed_on, cuts=cuts)
     elif path[0] == "result":
-        yield cause_step, ("result", path[1:], is_handed_on)
-    yield path[0], ("steps", path[1:], is_handed_on)
+        yield cause_step, Read(root="result", path=path[1:], is_handed_on=is_handed_on, cuts=cuts)
+    yield path[0], Read(root="steps", path=path[1:], is_handed_on=is_handed_on, cuts=cuts)
 
 
 def _keychain(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
