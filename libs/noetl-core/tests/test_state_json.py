@@ -12,6 +12,8 @@ from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.fold import State, empty, fold, fold_all, prune
 from noetl_core.loops.state import Loop
+from noetl_core.stages.policy import FrameBounds
+from noetl_core.stages.state import EndedFrame, Frame, Stage
 from noetl_core.state_json import FORMAT, decode_state, encode_state
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
@@ -21,6 +23,51 @@ LATER = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
 CHUNK = Chunk(step="s", task="t", call=1, chunk_index=4, row_count=9, has_more=True, reference=WORKLOAD.to_json())
 STEP = Step(status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5}, deadline=LATER, chunk=CHUNK)
+FRAME = Frame(
+    frame_id="1-s-4",
+    index=4,
+    start=8,
+    stop=10,
+    attempt=2,
+    slot=1,
+    sequence=3,
+    worker_id="w",
+    lease_until=LATER,
+    dispatched_at=LATER,
+    aggregate_version=6,
+    after="1-s-3/1",
+    parent_frame_id="1-s-2",
+)
+STAGE = Stage(
+    stage_id="1-s",
+    step="l",
+    activation=2,
+    loop_id="loop_1_l_2",
+    kind="loop",
+    engine="inline",
+    total=20,
+    max_in_flight=3,
+    bounds=FrameBounds(
+        max_rows=2,
+        max_bytes=3,
+        max_seconds=4.5,
+        lease_seconds=5.5,
+        heartbeat_seconds=1.5,
+        process="frame",
+        row_concurrency=7,
+        retry_mode="other",
+        max_attempts=9,
+        on_failure="bisect",
+    ),
+    pool="gpu",
+    next_row=10,
+    dispatched=5,
+    rest=((3, 4),),
+    frames={"1-s-4": FRAME},
+    sequences=(2, 4),
+    ended=(EndedFrame(key="1-s-3/1", worker_id="w", ended_by="frame.committed", stream_version=6),),
+    status="partial",
+)
 FULL = State(
     execution=Execution(
         execution_id=2**63 - 1,
@@ -62,10 +109,12 @@ FULL = State(
                 success=2,
                 failed=1,
                 first_error={"index": 3, "code": "x", "message": None},
+                stage_id="1-s",
                 before={"v": {"value": None}, "w": {}},
                 status="partial",
             )
         },
+        stages={"l": STAGE},
         failure={},
         failed_chunk=CHUNK,
         deadline=LATER,
@@ -129,6 +178,9 @@ def test_the_example_above_leaves_no_field_at_its_default() -> None:
         *FULL.execution.steps.values(),
         *FULL.execution.arrivals,
         *FULL.execution.loops.values(),
+        STAGE,
+        STAGE.bounds,
+        FRAME,
         *FULL.commands.values(),
     ):
         check(part)

@@ -17,7 +17,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
-from noetl_planner.application.turn import TurnRules
+from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.entrypoints.head_sweep import HeadSweep, RepeatedHints
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.metrics import MetricSet

@@ -16,7 +16,13 @@ RESERVED_PREFIXES = (
 )  # fmt: skip
 """Names that only NoETL's own services may write; everything else belongs to users."""
 
-_ENVELOPE_FIELDS = {"step": "node_name", "command_id": "command_id", "result": "result"}
+_ENVELOPE_FIELDS = {
+    "step": "node_name",
+    "command_id": "command_id",
+    "stage_id": "stage_id",
+    "frame_id": "frame_id",
+    "result": "result",
+}
 """Fields of event dataclasses that live in the envelope; all others live in `meta`."""
 
 
@@ -110,8 +116,8 @@ def to_draft(content: object, *, idempotency_key: str, **envelope: Any) -> Draft
             values[_ENVELOPE_FIELDS[name]] = value
         elif name != "payload_ref" and value is not None:
             meta[name] = list(value) if isinstance(value, tuple) else value
-    if spec.aggregate_type == "command":
-        values["aggregate_id"] = values["command_id"]
+    if spec.aggregate_type != EXECUTION_AGGREGATE:
+        values["aggregate_id"] = values[f"{spec.aggregate_type}_id"]
     return Draft(
         event_type=spec.name,
         schema_version=spec.schema_version,

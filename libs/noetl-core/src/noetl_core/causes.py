@@ -6,6 +6,7 @@ from noetl_core.commands.events import CommandAbandoned, CommandCompleted, Comma
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.executions.events import ExecutionCancelled, PlaybookCompleted, PlaybookFailed, PlaybookInitialized
 from noetl_core.recorded import Recorded
+from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed
 from noetl_core.steering.events import ExecutionResumed
 from noetl_core.streams.events import CallPartial
 
@@ -19,5 +20,13 @@ def is_cause(recorded: Recorded) -> bool:
         return recorded.decided_through == 0  # one from outside: whoever decides on an end leaves nothing open
     return isinstance(
         content,
-        PlaybookInitialized | CommandCompleted | CommandFailed | CommandAbandoned | DeadlinePassed | ExecutionResumed,
+        PlaybookInitialized
+        | CommandCompleted
+        | CommandFailed
+        | CommandAbandoned
+        | FrameCommitted
+        | FrameFailed
+        | FrameAbandoned
+        | DeadlinePassed
+        | ExecutionResumed,
     )

@@ -20,6 +20,7 @@ NoetlError
 │   ├── NothingToRedrive
 │   ├── Fenced
 │   ├── LeaseLost
+│   ├── FrameAlreadyTerminal
 │   ├── TooEarly
 │   ├── TooDeep
 │   └── NotOwner
@@ -243,7 +244,7 @@ class Fenced(Rejected):
 
 
 class LeaseLost(Rejected):
-    """The worker no longer holds the command, so its result does not count."""
+    """The worker no longer holds the command or the frame, so its result does not count."""
 
     code = "command.lease_lost"
 
@@ -252,6 +253,20 @@ class LeaseLost(Rejected):
             f"worker {worker!r} does not hold command {command_id} (holder: {holder!r})",
             command_id=command_id,
             holder=holder or "",
+        )
+
+
+class FrameAlreadyTerminal(Rejected):
+    """The attempt at the frame has ended before, by another fact than this one."""
+
+    code = "frame.already_terminal"
+
+    def __init__(self, *, frame_id: str, attempt: int, winner: str) -> None:
+        super().__init__(
+            f"attempt {attempt} at frame {frame_id} has ended (winner: {winner})",
+            frame_id=frame_id,
+            attempt=str(attempt),
+            winner=winner,
         )
 
 

@@ -6,10 +6,13 @@ from noetl_core.commands.events import CommandEvent
 from noetl_core.deadlines.events import DeadlineEvent
 from noetl_core.executions.events import ExecutionEvent
 from noetl_core.loops.events import LoopEvent
+from noetl_core.stages.events import StageEvent
 from noetl_core.steering.events import SteeringEvent
 from noetl_core.streams.events import ChunkRouted
 
-Event = ExecutionEvent | CommandEvent | LoopEvent | ChildEvent | DeadlineEvent | SteeringEvent | ChunkRouted
+Event = (
+    ExecutionEvent | CommandEvent | LoopEvent | StageEvent | ChildEvent | DeadlineEvent | SteeringEvent | ChunkRouted
+)
 
 __all__ = [
     "Event",

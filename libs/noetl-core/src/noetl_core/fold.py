@@ -23,6 +23,8 @@ from noetl_core.loops.events import LoopDone, LoopEvent
 from noetl_core.loops.fold import evolve as evolve_loops
 from noetl_core.loops.fold import take_outcome
 from noetl_core.recorded import Recorded
+from noetl_core.stages.events import StageEvent
+from noetl_core.stages.fold import evolve as evolve_stages
 from noetl_core.steering.events import SteeringEvent
 from noetl_core.steering.fold import evolve as evolve_steering
 from noetl_core.steering.fold import hold
@@ -92,6 +94,8 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = evolve_steering(execution, content)
     elif isinstance(content, LoopEvent):
         execution = _with_loop(execution, content, recorded.stream_version)
+    elif isinstance(content, StageEvent):
+        execution = evolve_stages(execution, content, recorded)
     else:
         unknown += 1
     execution = hold(execution, recorded)

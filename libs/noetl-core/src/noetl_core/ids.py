@@ -80,3 +80,23 @@ def command_id(*, execution_id: ExecutionId, step: str, activation: int, index: 
 def epoch_id(*, execution_id: ExecutionId, step: str, attempt: int) -> EpochId:
     """The id of one run of a loop; the attempt comes from the event log, never from a clock."""
     return f"loop_{execution_id}_{step}_{attempt}"
+
+
+def stage_id(*, execution_id: ExecutionId, step: str, activation: int) -> str:
+    """The id of one run of a stage; it names its execution, so that whoever has only the id finds the log."""
+    return f"{execution_id}-{sha256_hex(encode(['stage', str(execution_id), step, activation]))[:16]}"
+
+
+def frame_id(*, stage_id: str, index: int) -> str:
+    """The id of a frame, the same in all its attempts."""
+    return f"{stage_id}-{index}"
+
+
+def stage_of_frame(frame_id: str) -> str:
+    """The stage that a frame belongs to."""
+    return frame_id.rpartition("-")[0]
+
+
+def execution_of(work_id: str, *, what: str) -> ExecutionId:
+    """The execution that a stage or a frame belongs to."""
+    return parse_id(work_id.partition("-")[0], what=what)

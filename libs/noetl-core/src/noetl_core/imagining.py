@@ -9,6 +9,7 @@ from noetl_core.catalog import to_draft
 from noetl_core.events import Event
 from noetl_core.fold import State, fold
 from noetl_core.recorded import Recorded, as_if_recorded
+from noetl_core.stages.versions import next_aggregate_version
 
 
 def imagine(state: State, facts: Iterable[Event], cause: Recorded) -> State:
@@ -16,14 +17,13 @@ def imagine(state: State, facts: Iterable[Event], cause: Recorded) -> State:
     released = state.execution.released
     for fact in facts:
         draft = to_draft(fact, idempotency_key="imagined", event_time=cause.envelope.event_time)
-        command = state.commands.get(draft.command_id)
         imagined = as_if_recorded(
             draft,
             tenant_id=state.execution.tenant_id,
             organization_id=state.execution.organization_id,
             execution_id=state.execution.execution_id,
             stream_version=state.stream_version + 1,
-            aggregate_version=(command.aggregate_version if command else 0) + 1,
+            aggregate_version=next_aggregate_version(state, draft),
             time=cause.ingest_time,
         )
         state = fold(state, imagined)

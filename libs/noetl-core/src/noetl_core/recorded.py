@@ -62,6 +62,8 @@ def as_if_recorded(
         idempotency_key=draft.idempotency_key,
         content_sha256="",
         node_name=draft.node_name,
+        stage_id=draft.stage_id,
+        frame_id=draft.frame_id,
         command_id=draft.command_id,
         result=dict(draft.result) if draft.result is not None else None,
         payload_ref=draft.payload_ref,

@@ -14,6 +14,7 @@ from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Ste
 from noetl_core.fold import State
 from noetl_core.loops.state_json import loop_object, loop_progress, read_loop
 from noetl_core.payloads import PayloadRef
+from noetl_core.stages.state_json import read_stage, stage_object
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_core.timestamps import format_time, parse_time
@@ -74,6 +75,7 @@ def state_object(state: State) -> JsonObject:
             "streams": {step: queue.to_json() for step, queue in execution.streams.items()},
             "loops": {name: loop_object(loop) for name, loop in execution.loops.items()},
             "loop_progress": {name: loop_progress(loop) for name, loop in execution.loops.items()},
+            "stages": {name: stage_object(stage) for name, stage in execution.stages.items()},
             "failure": execution.failure,
             "failed_chunk": execution.failed_chunk.to_json() if execution.failed_chunk else None,
             "deadline": _time_text(execution.deadline),
@@ -187,6 +189,7 @@ def _execution(fields: _Fields) -> Execution:
         arrivals=tuple(_arrival(one) for one in fields.get("arrivals", ())),
         streams={step: ChunkQueue.from_json(one) for step, one in fields.get("streams", {}).items()},
         loops={name: read_loop(one) for name, one in fields.get("loops", {}).items()},
+        stages={name: read_stage(name, one) for name, one in fields.get("stages", {}).items()},
         failure=fields.get("failure"),
         failed_chunk=Chunk.from_json(fields["failed_chunk"]) if "failed_chunk" in fields else None,
         deadline=_time(fields.get("deadline")),

@@ -17,6 +17,7 @@ from noetl_core.payloads import payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.recorded import record
 
+from noetl_servicekit.frame_results import FrameResults
 from noetl_servicekit.stored_values import StoredValues
 
 PAGE: Final = 1000
@@ -81,18 +82,23 @@ class LoopResults:
             return kept
         context = result["context"]
         where = _execution_of(reference, execution_id)
-        outcomes = await self._outcomes(scope, where, reference) if context["total"] else {}
-        told: JsonObject = {"results": await self._slots(context["total"], outcomes), **loop_counts(result)}
-        if sum(map(_size, outcomes.values())) <= MAX_KEPT_BYTES:
+        frames = FrameResults()
+        outcomes = await self._outcomes(scope, where, reference, frames) if context["total"] else {}
+        if frames.process:
+            slots = await frames.slots(context["total"], self._values, at_once=AT_ONCE)
+        else:
+            slots = await self._slots(context["total"], outcomes)
+        told: JsonObject = {"results": slots, **loop_counts(result)}
+        if sum(map(_size, outcomes.values())) + frames.stored_bytes <= MAX_KEPT_BYTES:
             self._kept[reference["ref_id"]] = told
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return told
 
     async def _outcomes(
-        self, scope: Scope | None, execution_id: int, reference: Mapping[str, Any]
+        self, scope: Scope | None, execution_id: int, reference: Mapping[str, Any], frames: FrameResults
     ) -> dict[int, Mapping[str, Any]]:
-        """The result of each item by index; the first one counts."""
+        """The result of each item by index; the first one counts. Those of rows in frames go to `frames`."""
         loop_id, version = reference["loop_id"], int(reference["from_version"])
         found: dict[int, Mapping[str, Any]] = {}
         while True:
@@ -101,6 +107,7 @@ class LoopResults:
                 content = record(stored).content
                 if isinstance(content, LoopDone) and content.loop_id == loop_id:
                     return found
+                frames.take(content, loop_id)
                 if isinstance(content, CallDone | CallFailed) and content.loop_id == loop_id:
                     found.setdefault(content.loop_iteration_index or 0, content.result or {})
             if not page.events or page.events[-1].stream_version >= page.head_version:

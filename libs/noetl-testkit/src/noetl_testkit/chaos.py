@@ -22,7 +22,7 @@ from noetl_core.recorded import record
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
-from noetl_planner.application.turn import TurnRules
+from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks

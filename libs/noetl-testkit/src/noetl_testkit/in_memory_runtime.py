@@ -30,10 +30,11 @@ from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.recorded import Recorded, record
+from noetl_core.stages.events import FrameDispatched, FrameStarted
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
-from noetl_planner.application.turn import TurnRules
+from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.chunk_rows import LoadRows
@@ -41,10 +42,12 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_worker.application.child_calls import ChildCalls
+from noetl_worker.application.command_end import CommandPark
+from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.outcome import Printed
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
-from noetl_worker.application.run_command import CommandPark, RunCommand
+from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.tools.noop import NoopTool
 from noetl_worker.tools.python import PythonTool
@@ -162,6 +165,7 @@ class InMemoryRuntime:
             loops=self._loops,
         )
         self._planner = self._make_planner()
+        self._work_of_planner = WorkOfPlanners(self._planner, self._planner)
         self.log.on_commit.append(self._deliver)
 
     def _tick(self) -> datetime:
@@ -228,8 +232,7 @@ class InMemoryRuntime:
             if stream.head.terminal:
                 return
             hint: Any = decode(self.log.hints[taken].body)
-            key = CommandKey(execution_id=int(hint["execution_id"]), command_id=str(hint["command_id"]))
-            (outcome,) = await self._planner.claim(WORKER, [key])
+            (outcome,) = await self._work_of_planner.claim(WORKER, [_key(hint)])
             command = outcome.command
             while command is not None:
                 command = await self._run_and_tell(command)
@@ -243,7 +246,7 @@ class InMemoryRuntime:
         if isinstance(end, CommandPark):
             await self._planner.park(WORKER, command.key, end.call, timeout_seconds=end.timeout_seconds)
             return None
-        completion = await self._planner.complete(
+        completion = await self._work_of_planner.complete(
             WORKER, command.key, end.result, wants_next=True, variables=end.variables, logs=end.logs
         )
         return completion.next
@@ -266,8 +269,18 @@ class InMemoryRuntime:
             for fact in decision:
                 state = fold(state, fact)
                 folded.add(fact.stream_version)
-            found.append((event, [fact.content for fact in decision], now))
+            # What a worker takes with its commit is told with the decision, and is none.
+            granted = FrameDispatched | FrameStarted
+            decided = [fact.content for fact in decision if not isinstance(fact.content, granted)]
+            found.append((event, decided, now))
         return found
+
+
+def _key(hint: Mapping[str, Any]) -> CommandKey:
+    execution_id = int(hint["execution_id"])
+    if "stage_id" in hint:
+        return slot_key(execution_id, stage_id=hint["stage_id"], slot=hint["slot"])
+    return CommandKey(execution_id=execution_id, command_id=hint["command_id"])
 
 
 def _ref(reference: Mapping[str, Any]) -> PayloadRef:

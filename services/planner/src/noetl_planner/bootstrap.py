@@ -33,9 +33,9 @@ from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
-from noetl_planner.application.turn import TurnRules
+from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.wake_workers import WakeWorkers
-from noetl_planner.entrypoints import command_service
+from noetl_planner.entrypoints import command_service, frame_service
 from noetl_planner.entrypoints.event_consumer import consume_events
 from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
 from noetl_planner.settings import Settings
@@ -95,10 +95,8 @@ class Planner:
         group.on_stop(self.actors.stop)
         address = await group.serve_grpc(
             settings.grpc_listen,
-            register=lambda server: command_service.register(
-                server, self.actors, self.actors, self.actors, self.actors
-            ),
-            service_names=(command_service.SERVICE_NAME,),
+            register=self._register,
+            service_names=(command_service.SERVICE_NAME, frame_service.SERVICE_NAME),
             tokens=Tokens(settings.tokens_file),
         )
         ownership = self._ownership = ShardOwnership(
@@ -177,6 +175,10 @@ class Planner:
             )
 
         return make
+
+    def _register(self, server: grpc.aio.Server) -> None:
+        command_service.register(server, self.actors, self.actors, self.actors, self.actors)
+        frame_service.register(server, self.actors)
 
     def _epoch(self, shard: int) -> int | None:
         return self._ownership.epoch(shard) if self._ownership is not None else None

@@ -20,6 +20,7 @@ from noetl_contracts.clients import (
     CommandClient,
     EventLogClient,
     ExecutionClient,
+    FrameClient,
     ResolvedCredentials,
     ShardClient,
     WorkerClient,
@@ -40,8 +41,10 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.chunk_stream import TellChunks
+from noetl_worker.application.frame_work import WorkOfPlanners
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
+from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.resting import Resting
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
@@ -115,16 +118,18 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     rows = LoadRows(payloads, tables)
     loops = LoopResults(EventLogClient(channel), rows.values)
+    children, limits = ChildCalls(ExecutionClient(channel), rows.values, loops=loops), RateLimits()
     worker, resting = Worker(worker_id=group.settings.instance, pool=settings.pool), Resting()
     slots = Slots(
-        commands,
+        WorkOfPlanners(commands, FrameClient(commands)),
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(rows, loops),
             pipeline=Pipeline(
                 tools,
                 keychain=keychain,
-                children=ChildCalls(ExecutionClient(channel), rows.values, loops=loops),
+                children=children,
+                limits=limits,
                 streams=TellChunks(
                     commands=commands,
                     log=EventLogClient(channel),
@@ -139,6 +144,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             payloads=payloads,
             rows=rows,
             loops=loops,
+            # Rows of frames have no events of their own, and so no chunks.
+            frame_pipeline=Pipeline(tools, keychain=keychain, children=children, limits=limits),
         ),
         worker=worker,
         size=settings.slots,

@@ -23,8 +23,8 @@ from noetl_core.ports.commands import (
 )
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
+from noetl_worker.application.command_end import CommandEnd, CommandPark
 from noetl_worker.application.resting import Resting
-from noetl_worker.application.run_command import CommandEnd, CommandPark
 from noetl_worker.application.slots import Slots
 from noetl_worker.entrypoints.work_loop import on_stopped
 from noetl_worker.telemetry import WorkerMetrics

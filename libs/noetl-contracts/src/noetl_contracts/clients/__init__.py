@@ -10,6 +10,7 @@ from noetl_contracts.clients.executions import (
     RedrivenExecution,
     StartedExecution,
 )
+from noetl_contracts.clients.frames import FrameClient
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.payloads import FetchedPayload, PayloadClient
 from noetl_contracts.clients.projections import ProjectionClient
@@ -27,6 +28,7 @@ __all__ = [
     "ExecutionClient",
     "ExplainedExecution",
     "FetchedPayload",
+    "FrameClient",
     "PayloadClient",
     "ProjectionClient",
     "RedrivenExecution",

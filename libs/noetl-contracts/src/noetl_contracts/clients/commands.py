@@ -198,13 +198,20 @@ class CommandClient:
             groups[self._shard(key)].append(key)
         return groups
 
+    async def call_owner(self, execution_id: int, call: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
+        """Ask the owner of an execution for something else than commands."""
+        return await self._ask_owner(shard_of(execution_id, self._shard_count), call)
+
     async def _call(self, shard: int, call: Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[Answer]]) -> Answer:
+        return await self._ask_owner(shard, lambda channel: call(_stub(channel)))
+
+    async def _ask_owner(self, shard: int, call: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
         """Ask the owner; whoever is not names it, and an owner that is away is asked for at the front door."""
         for _ in range(_MAX_HOPS):
             address = self._owners.get(shard, self._default_address)
             try:
                 with raising_noetl_errors():
-                    return await call(self._stub(address))
+                    return await call(self._channel(address))
             except NotOwner as elsewhere:
                 if not elsewhere.address or elsewhere.address == address:
                     self._owners.pop(shard, None)
@@ -215,11 +222,15 @@ class CommandClient:
                     raise
         raise Unavailable(f"the planner of shard {shard} keeps moving")
 
-    def _stub(self, address: str) -> pb_grpc.CommandServiceAsyncStub:
+    def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             self._channels[address] = self._connect(address)
-        stub: pb_grpc.CommandServiceAsyncStub = pb_grpc.CommandServiceStub(self._channels[address])
-        return stub
+        return self._channels[address]
+
+
+def _stub(channel: grpc.aio.Channel) -> pb_grpc.CommandServiceAsyncStub:
+    stub: pb_grpc.CommandServiceAsyncStub = pb_grpc.CommandServiceStub(channel)
+    return stub
 
 
 def _usable(answers: Sequence[Answer | BaseException]) -> list[Answer | NoetlError]:

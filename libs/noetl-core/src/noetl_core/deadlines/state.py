@@ -10,6 +10,7 @@ from enum import StrEnum
 from noetl_core.canonical import encode, sha256_hex
 from noetl_core.commands.state import Command
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
+from noetl_core.stages.leases import next_lease_end
 from noetl_core.timestamps import format_time
 
 
@@ -64,9 +65,13 @@ def _is_waited_for(step: str, execution: Execution, commands: Mapping[str, Comma
     """Deadlines count while an execution is paused, but not against a step that waits for nothing else."""
     if execution.status is not ExecutionStatus.PAUSED:
         return True
+    if step in execution.stages and execution.stages[step].held:
+        return True
     return any(command.is_open and command.step == step for command in commands.values())
 
 
 def next_deadline(execution: Execution, commands: Mapping[str, Command]) -> datetime | None:
-    """When somebody must look at this execution, if nothing happens before."""
-    return min((deadline.at for deadline in open_deadlines(execution, commands)), default=None)
+    """When somebody must look at this execution, if nothing happens before: frames may have silent workers then."""
+    lease_end = next_lease_end(execution)
+    leases = () if lease_end is None else (lease_end,)
+    return min((*(deadline.at for deadline in open_deadlines(execution, commands)), *leases), default=None)

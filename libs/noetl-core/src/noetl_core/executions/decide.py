@@ -25,6 +25,8 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.router import issue
 from noetl_core.fold import State
 from noetl_core.recorded import Recorded
+from noetl_core.stages.decide import after_frame
+from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed
 from noetl_core.steering.events import ExecutionResumed
 from noetl_core.steering.fold import is_held
 from noetl_core.steering.release import release
@@ -59,6 +61,8 @@ def decide(state: State, recorded: Recorded, plan: Plan) -> tuple[Event, ...]:
         case CommandAbandoned():
             command = state.commands[content.command_id]
             return _after_silence(state, command, plan, recorded) if counts(state, command) else ()
+        case FrameCommitted() | FrameFailed() | FrameAbandoned():
+            return after_frame(state, content, plan, recorded)
         case DeadlinePassed():
             return after_deadline(state, content, plan, recorded)
         case ExecutionResumed():

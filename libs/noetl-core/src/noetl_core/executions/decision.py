@@ -19,6 +19,7 @@ from noetl_core.executions.events import (
 from noetl_core.executions.open_loops import OpenLoops
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
+from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.model import FailureMode
 from noetl_core.streams.delivery import Delivery
 from noetl_core.streams.state import Chunk
@@ -59,7 +60,9 @@ class Decision:
         return tuple(self._facts)
 
     def add(self, fact: Event) -> None:
-        """A fact that changes nothing for routing, but maybe what loops count."""
+        """A fact that changes nothing for routing, but maybe what loops count; with a loop its stage is over."""
+        if isinstance(fact, LoopDone) and (closed := self._loops.closed_stage(fact)) is not None:
+            self._facts.append(closed)
         self._facts.append(fact)
         self._loops.note(fact)
 

@@ -22,8 +22,8 @@ from noetl_core.executions.continuing import left_by
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.evaluators import Recording
 from noetl_core.executions.leaving import leave
-from noetl_core.executions.looping import open_loop
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.staging import open_rows
 from noetl_core.executions.state import Execution
 from noetl_core.loops.collection import LoopInvalid
 from noetl_core.playbook.expressions import TemplateFailed
@@ -58,7 +58,7 @@ def evaluate(evaluation: Evaluation, execution: Execution, plan: Plan) -> Record
             )
         case Place.LOOP:
             with suppress(TemplateFailed, LoopInvalid):
-                open_loop(
+                open_rows(
                     execution,
                     plan,
                     step=evaluation.step,

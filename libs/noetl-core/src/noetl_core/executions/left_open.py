@@ -13,6 +13,8 @@ from noetl_core.executions.state import StepStatus
 from noetl_core.fold import State
 from noetl_core.loops.events import LoopDone
 from noetl_core.loops.state import Loop
+from noetl_core.stages.events import StageClosed
+from noetl_core.stages.fold import close_stage
 
 EndOfExecution = ExecutionCancelled | PlaybookCompleted | PlaybookFailed
 
@@ -32,18 +34,24 @@ def unfinished_loops(state: State) -> dict[str, Loop | None]:
     return found
 
 
-def close_left_open(state: State, end: EndOfExecution, plan: Plan) -> tuple[LoopDone, ...]:
+def close_left_open(state: State, end: EndOfExecution, plan: Plan) -> tuple[LoopDone | StageClosed, ...]:
     """The end of every loop that an execution had when it was ended; they follow the end, whose cause they do not know.
 
     A planner that ends an execution closes its loops before, and leaves none.
     """
     execution, error = state.execution, _why(end)
-    return tuple(
-        close_loop(execution.execution_id, plan, step=name, loop=loop, error=error)
-        if loop is not None
-        else never_opened(execution.execution_id, step=name, activation=execution.steps[name].activation, error=error)
-        for name, loop in sorted(unfinished_loops(state).items(), key=lambda found: found[0])
-    )
+    facts: list[LoopDone | StageClosed] = []
+    for name, loop in sorted(unfinished_loops(state).items(), key=lambda found: found[0]):
+        if loop is not None:
+            done = close_loop(execution.execution_id, plan, step=name, loop=loop, error=error)
+        else:
+            activation = execution.steps[name].activation
+            done = never_opened(execution.execution_id, step=name, activation=activation, error=error)
+        stage = execution.stages.get(name)
+        if stage is not None and stage.is_open:
+            facts.append(close_stage(stage, status=done.status))
+        facts.append(done)
+    return tuple(facts)
 
 
 def _why(end: EndOfExecution) -> Mapping[str, Any]:

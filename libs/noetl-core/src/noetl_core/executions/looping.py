@@ -92,7 +92,7 @@ def issue_item(
 
 def is_over(step: Step, loop: Loop) -> bool:
     """Whether every item has an outcome; where no further one may begin, those that have begun."""
-    return loop.ended >= loop.total or (loop.running == 0 and _gives_up(step, loop))
+    return loop.ended >= loop.total or (loop.running == 0 and gives_up(step, loop))
 
 
 def close_loop(
@@ -133,11 +133,11 @@ def exceeds(budget: FailureBudget, *, failed: int, total: int) -> bool:
 
 def may_begin(step: Step, loop: Loop) -> bool:
     """Whether another item may begin now."""
-    has_room = loop.is_open and loop.begun < loop.total and loop.running < loop.max_in_flight
-    return has_room and not _gives_up(step, loop)
+    has_room = loop.is_open and not loop.stage_id and loop.begun < loop.total and loop.running < loop.max_in_flight
+    return has_room and not gives_up(step, loop)
 
 
-def _gives_up(step: Step, loop: Loop) -> bool:
+def gives_up(step: Step, loop: Loop) -> bool:
     """With `fail_fast` no further item starts once too many have failed; those under way run to their end."""
     budget = step.loop.failure_budget if step.loop else FailureBudget(count=0)
     is_failing = exceeds(budget, failed=loop.failed, total=loop.total)

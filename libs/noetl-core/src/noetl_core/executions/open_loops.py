@@ -13,6 +13,8 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted
 from noetl_core.loops.fold import Loops, evolve, take_outcome
+from noetl_core.stages.events import StageClosed, StageOpened
+from noetl_core.stages.fold import close_stage, loop_of, stage_of_event
 
 MAX_BEGUN_AT_ONCE: Final = 200
 """Items that one decision gives out, of all loops together; the others follow with later causes."""
@@ -25,11 +27,15 @@ class OpenLoops:
         self._execution_id = execution.execution_id
         self._plan = plan
         self._loops: Loops = execution.loops
+        self._stages = {name: stage for name, stage in execution.stages.items() if stage.is_open}
 
     def note(self, fact: Event) -> None:
         """A fact of this decision."""
         if isinstance(fact, LoopEvent):
             self._loops = evolve(self._loops, fact)
+        elif isinstance(fact, StageOpened):
+            self._loops = {**self._loops, fact.step: loop_of(fact, 0)}
+            self._stages[fact.step] = stage_of_event(fact)
         elif isinstance(fact, CallFailed) and fact.loop_id is not None and fact.loop_iteration_index is not None:
             self._loops = take_outcome(
                 self._loops, step=fact.step, loop_id=fact.loop_id, index=fact.loop_iteration_index, result=fact.result
@@ -38,6 +44,11 @@ class OpenLoops:
     def is_open(self, name: str) -> bool:
         """Whether the step has a loop that runs."""
         return name in self._loops and self._loops[name].is_open
+
+    def closed_stage(self, done: LoopDone) -> StageClosed | None:
+        """The end of the stage that runs a loop, if there is one: no frame of it counts any more."""
+        stage = self._stages.pop(done.step, None)
+        return close_stage(stage, status=done.status) if stage else None
 
     def open_names(self) -> list[str]:
         """The steps whose loops run."""

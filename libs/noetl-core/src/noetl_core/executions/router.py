@@ -18,8 +18,9 @@ from noetl_core.executions.events import (
     StepSkipped,
 )
 from noetl_core.executions.leaving import FINAL_CAUSE, failed_entry, failure_of, leave
-from noetl_core.executions.looping import never_opened, open_loop
+from noetl_core.executions.looping import never_opened
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.staging import open_rows
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.ids import command_id
 from noetl_core.loops.collection import LoopInvalid
@@ -296,7 +297,7 @@ class Router(Decision):
     def open_loop(self, name: str, activation: int, *, cause_step: str, evaluator: Evaluator) -> None:
         """Fix the collection of an activation, if need be with what a worker has evaluated."""
         try:
-            opened = open_loop(
+            opened = open_rows(
                 self._execution,
                 self._plan,
                 step=name,

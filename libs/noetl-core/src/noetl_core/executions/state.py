@@ -12,6 +12,7 @@ from typing import Any
 from noetl_core.children.state import AnsweredCall, ParentCall
 from noetl_core.loops.state import Loop
 from noetl_core.payloads import PayloadRef
+from noetl_core.stages.state import Stage
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue
 
@@ -103,6 +104,8 @@ class Execution:
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
     loops: Mapping[str, Loop] = field(default_factory=lambda: MappingProxyType({}))
     """The loop of the last activation of each step that has one."""
+    stages: Mapping[str, Stage] = field(default_factory=lambda: MappingProxyType({}))
+    """The stage of the last activation of each step whose loop runs in frames."""
     arrivals: tuple[Arrival, ...] = ()
     streams: Mapping[str, ChunkQueue] = field(default_factory=lambda: MappingProxyType({}))
     """Chunks of running calls that wait for their turn, by step."""

@@ -95,5 +95,6 @@ def _done(loop: Loop | None, event: LoopDone) -> Loop:
         success=event.success,
         failed=event.failed,
         first_error=known.first_error if known else None,
+        stage_id=known.stage_id if known else "",
         status=event.status,
     )

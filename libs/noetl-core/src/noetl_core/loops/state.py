@@ -33,6 +33,8 @@ class Loop:
     failed: int = 0
     first_error: Mapping[str, Any] | None = None
     """Of the item whose failure came first."""
+    stage_id: str = ""
+    """The stage that runs it in frames, if one does: then its items are rows."""
     before: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     """Variables that items of a parallel loop have changed, as they were: the other items see those."""
     status: str = ""

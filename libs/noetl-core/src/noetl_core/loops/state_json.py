@@ -27,6 +27,7 @@ def loop_object(loop: Loop) -> JsonObject:
         "failed": loop.failed,
         "first_error": dict(loop.first_error) if loop.first_error is not None else None,
         "before": {name: dict(value) for name, value in loop.before.items()},
+        "stage_id": loop.stage_id,
         "status": loop.status,
     }
     return {key: value for key, value in fields.items() if value}
@@ -49,6 +50,7 @@ def read_loop(fields: Mapping[str, Any]) -> Loop:
         failed=fields.get("failed", 0),
         first_error=fields.get("first_error"),
         before=fields.get("before", {}),
+        stage_id=fields.get("stage_id", ""),
         status=fields.get("status", ""),
     )
 

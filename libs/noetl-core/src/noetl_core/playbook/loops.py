@@ -107,6 +107,8 @@ def read_frame(spec: Fields | None) -> FramePolicy | None:
         on_failure=FrameFailure(frame.text("on_failure") or defaults.on_failure),
     )
     _check_lease(frame)
+    if policy.on_failure is FrameFailure.BISECT:
+        frame.findings.supports(Feature.FRAME_BISECT, (*frame.path, "on_failure"))
     return policy
 
 

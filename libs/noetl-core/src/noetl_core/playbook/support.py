@@ -25,6 +25,7 @@ class Feature(StrEnum):
     LOOP_FANOUT = "loop.fanout"
     LOOP_CURSOR = "loop.cursor"
     LOOP_FRAME = "loop.frame"
+    FRAME_BISECT = "frame.bisect"
     LOOP_SPARK = "loop.spark"
     TASK_LOOP = "task.loop"
     REDUCE = "reduce"
@@ -54,6 +55,7 @@ TITLES: Final[dict[Feature, str]] = {
     Feature.LOOP_FANOUT: "a `loop` with fan-out",
     Feature.LOOP_CURSOR: "a `loop` over a cursor",
     Feature.LOOP_FRAME: "`frame` of a loop",
+    Feature.FRAME_BISECT: "`on_failure: bisect` of a frame",
     Feature.LOOP_SPARK: "`engine: spark` of a loop",
     Feature.TASK_LOOP: "`loop` of a task",
     Feature.REDUCE: "`reduce`",
@@ -97,6 +99,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.CREDENTIALS,
         Feature.EXECUTOR_TIMEOUT,
         Feature.KEYCHAIN,
+        Feature.LOOP_FRAME,
         Feature.LOOP_PARALLEL,
         Feature.LOOP_SEQUENTIAL,
         Feature.OUTPUT,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
+from noetl_core.stages.rows import FrameRows
 from noetl_core.streams.state import Chunk, Place
 
 
@@ -82,6 +83,8 @@ class GrantedCommand:
     """What it takes, if a stream led here."""
     streamed: Place = field(default_factory=Place)
     """Up to where earlier attempts have told their chunks."""
+    frame: FrameRows | None = None
+    """The rows that it runs, if it is a frame in the place of a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +112,8 @@ class Heartbeats:
     """They no longer count."""
     unanswered: frozenset[CommandKey] = frozenset()
     """Nobody could say; their leases run on."""
+    not_due: frozenset[CommandKey] = frozenset()
+    """Nobody was asked: it is not time yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

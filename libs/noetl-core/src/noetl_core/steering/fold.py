@@ -11,6 +11,7 @@ from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.deadlines.state import DeadlineOf
 from noetl_core.executions.state import Execution, ExecutionStatus, Step, StepStatus
 from noetl_core.recorded import Recorded
+from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed
 from noetl_core.steering.events import ExecutionInherited, ExecutionPaused, ExecutionResumed, SteeringEvent
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.events import CallPartial
@@ -74,9 +75,10 @@ def _is_covered(execution: Execution, content: object) -> bool:
     """
     if isinstance(content, CallPartial):
         return any(held.event_type == "call.partial" for held in execution.held)
-    if not isinstance(content, CommandCompleted | CommandFailed) or content.loop_id is None:
+    ends = CommandCompleted | CommandFailed | FrameCommitted | FrameFailed | FrameAbandoned
+    if not isinstance(content, ends) or content.loop_id is None:
         return False
     return any(held.meta.get("loop_id") == content.loop_id and held.event_type in _ENDS for held in execution.held)
 
 
-_ENDS: Final = frozenset({"command.completed", "command.failed"})
+_ENDS: Final = frozenset({"command.completed", "command.failed", "frame.committed", "frame.failed", "frame.abandoned"})

@@ -20,17 +20,16 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.fold import State
-from noetl_core.ports.commands import Completion
 from noetl_core.ports.event_log import EventLog
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
-from noetl_planner.application.asks import GUARDED, Ask, Complete, refuse
-from noetl_planner.application.claims import claimable
+from noetl_planner.application.asks import GUARDED, Ask, Complete, EndFrame, refuse
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.parking import append_with_parent, asks_for_parked
-from noetl_planner.application.turn import Turn, TurnPlanner, TurnRules
+from noetl_planner.application.turn import TurnPlanner
+from noetl_planner.application.turn_parts import Turn, TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -134,7 +133,7 @@ class Actor:
         """Wake-ups for commands that nobody has claimed yet."""
         if self._planner is None or self.quarantined:
             return []
-        return [self._planner.hint(self.state, command) for command in claimable(self.state)]
+        return self._planner.hints_for_claimable(self.state)
 
     def retry_quarantined(self) -> None:
         """Give an execution that was set aside another chance now and then: what was wrong may have been mended."""
@@ -326,13 +325,13 @@ class Actor:
         """A result must not wait for a race that others keep winning: its decision follows from the log."""
         self._in_turn = asks = self._next_asks()
         for ask in asks:
-            if isinstance(ask, Complete):
+            if isinstance(ask, Complete | EndFrame):
                 await self._append_result_alone(planner, ask)
             else:
                 refuse(ask, Conflict(f"execution {self.execution_id} is too busy"))
         self._in_turn = []
 
-    async def _append_result_alone(self, planner: TurnPlanner, ask: Complete) -> None:
+    async def _append_result_alone(self, planner: TurnPlanner, ask: Complete | EndFrame) -> None:
         try:
             appended = await self._append(planner.results_alone(ask, self.state), (), expected_version=None)
         except NoetlError as refusal:
@@ -341,7 +340,7 @@ class Actor:
         version = appended[-1].event.stream_version
         self._wanted_version = max(self._wanted_version, version)
         if not ask.answer.done():
-            ask.answer.set_result(Completion(stream_version=version))
+            ask.answer.set_result(ask.answer_alone(version))  # type: ignore[arg-type]  # each its own
 
     async def _append_or_reload(self, turn: Turn) -> bool:
         """Append a turn at the head; if somebody else was first, fold what they wrote and say so."""

@@ -25,11 +25,25 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.frames import CommittedRows, FrameBeats, FrameClaim, FrameCommit, FrameKey, StageSlot
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.sharding import shard_of
 
 from noetl_planner.application.actor import Actor
-from noetl_planner.application.asks import Abandon, Claim, Complete, Heartbeat, Park, PassDeadlines, Steer, TellChunk
+from noetl_planner.application.asks import (
+    Abandon,
+    AbandonFrame,
+    BeatFrame,
+    Claim,
+    ClaimFrame,
+    Complete,
+    EndFrame,
+    Heartbeat,
+    Park,
+    PassDeadlines,
+    Steer,
+    TellChunk,
+)
 from noetl_planner.telemetry import PlannerMetrics
 
 
@@ -119,6 +133,71 @@ class Actors:
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 
+    async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
+        """Claim frames; port `Frames`. All asks are queued before the first is awaited, as with commands."""
+        asks = [ClaimFrame(worker=worker, slot=slot) for slot in slots]
+        for slot, ask in zip(slots, asks, strict=True):
+            self._actor(slot.execution_id).ask(ask)
+        answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
+        return tuple(_frame_claim(slot, answer) for slot, answer in zip(slots, answers, strict=True))
+
+    async def commit_frame(
+        self,
+        worker: Worker,
+        key: FrameKey,
+        rows: CommittedRows,
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
+        logs: PayloadRef | None = None,
+    ) -> FrameCommit:
+        """Take the outcomes of a frame."""
+        ask = EndFrame(
+            worker=worker, key=key, rows=rows, wants_next=wants_next, variables=variables or Variables(), logs=logs
+        )
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def fail_frame(
+        self,
+        worker: Worker,
+        key: FrameKey,
+        result: Mapping[str, Any],
+        *,
+        retryable: bool,
+        wants_next: bool,
+        logs: PayloadRef | None = None,
+    ) -> FrameCommit:
+        """Take the failure of a frame."""
+        ask = EndFrame(worker=worker, key=key, failure=result, retryable=retryable, wants_next=wants_next, logs=logs)
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+        """Keep frames; one execution in trouble does not keep the others from being renewed."""
+        asks = [BeatFrame(worker=worker, key=key) for key in keys]
+        for key, ask in zip(keys, asks, strict=True):
+            self._actor(key.execution_id).ask(ask)
+        answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
+        answered = list(zip(keys, answers, strict=True))
+        return FrameBeats(
+            lost=frozenset(key for key, counts in answered if counts is False),
+            unanswered=frozenset(key for key, counts in answered if isinstance(counts, BaseException)),
+        )
+
+    async def abandon_frame(
+        self, key: FrameKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> int:
+        """Give up a silent attempt at a frame."""
+        ask = AbandonFrame(
+            key=key,
+            expected_aggregate_version=expected_aggregate_version,
+            lease_until=lease_until,
+            reclaimer=reclaimer,
+        )
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
     async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
         """Record deadlines that have passed; port `Deadlines`."""
         ask = PassDeadlines(through=through)
@@ -199,6 +278,14 @@ class Actors:
                 raise NotOwner(shard=shard, address=self._owner_address(shard))
             actor = self._actors[execution_id] = self._make_actor(execution_id, shard)
         return actor
+
+
+def _frame_claim(slot: StageSlot, answer: FrameClaim | BaseException) -> FrameClaim:
+    if isinstance(answer, NoetlError):
+        return FrameClaim(slot=slot, refusal=UNANSWERED if answer.retryable else answer.code)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 def _outcome(key: CommandKey, answer: ClaimOutcome | BaseException) -> ClaimOutcome:

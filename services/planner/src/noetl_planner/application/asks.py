@@ -12,6 +12,7 @@ from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, ToldChunk, Variables, Worker
 from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, FrameKey, StageSlot
 from noetl_core.ports.steering import SteerAction, Steered
 
 
@@ -39,6 +40,10 @@ class Complete:
     variables: Variables = field(default_factory=Variables)
     logs: PayloadRef | None = None
     answer: asyncio.Future[Completion] = field(default_factory=_future)
+
+    def answer_alone(self, stream_version: int) -> Completion:
+        """The answer for a result that was appended without what follows from it."""
+        return Completion(stream_version=stream_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,8 +105,57 @@ class Steer:
     answer: asyncio.Future[Steered] = field(default_factory=_future)
 
 
-Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer
-GUARDED = (Abandon, PassDeadlines)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClaimFrame:
+    """A worker wants the next frame of a slot."""
+
+    worker: Worker
+    slot: StageSlot
+    answer: asyncio.Future[FrameClaim] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EndFrame:
+    """A worker delivers the outcomes of a frame, or says with `failure` that there are none."""
+
+    worker: Worker
+    key: FrameKey
+    wants_next: bool
+    rows: CommittedRows | None = None
+    failure: Mapping[str, Any] = field(default_factory=dict)
+    retryable: bool = False
+    variables: Variables = field(default_factory=Variables)
+    logs: PayloadRef | None = None
+    answer: asyncio.Future[FrameCommit] = field(default_factory=_future)
+
+    def answer_alone(self, stream_version: int) -> FrameCommit:
+        """The answer for an end that was appended without what follows from it."""
+        return FrameCommit(stream_version=stream_version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BeatFrame:
+    """A worker is alive and still runs a frame; the answer says whether that counts."""
+
+    worker: Worker
+    key: FrameKey
+    answer: asyncio.Future[bool] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AbandonFrame:
+    """Somebody saw a frame whose worker is silent; the answer is the version at which it was given up."""
+
+    key: FrameKey
+    expected_aggregate_version: int
+    lease_until: datetime
+    reclaimer: str
+    answer: asyncio.Future[int] = field(default_factory=_future)
+
+
+FrameAsk = ClaimFrame | EndFrame | BeatFrame | AbandonFrame
+Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer | FrameAsk
+GUARDED = (Abandon, AbandonFrame, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
 
 

@@ -1,12 +1,51 @@
-"""What a worker gets with a command, if it runs one item of a loop."""
+"""What a worker gets with a command."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from noetl_core.commands.state import Command
 from noetl_core.executions.state import Execution
+from noetl_core.fold import State
 from noetl_core.loops.state import Loop
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.commands import LoopItem, Variables
+from noetl_core.ports.commands import CommandKey, GrantedCommand, LoopItem, Variables
+
+from noetl_planner.application.streaming import chunk_of
+
+
+def grant(state: State, command: Command, *, lease_seconds: float) -> GrantedCommand:
+    """Everything that its worker needs to run a command."""
+    execution = state.execution
+    return GrantedCommand(
+        key=CommandKey(execution_id=execution.execution_id, command_id=command.command_id),
+        tenant_id=execution.tenant_id,
+        organization_id=execution.organization_id,
+        catalog_id=execution.catalog_id,
+        step=command.step,
+        activation=command.activation,
+        attempt=command.attempt,
+        lease_seconds=lease_seconds,
+        idempotency_key=effect_key(execution.execution_id, command),
+        issued_at=command.issued_at,
+        workload=execution.workload,
+        results=known_results(execution),
+        variables=visible_variables(execution, _loop_of(execution, command)),
+        cause_step=command.cause_step,
+        item=item_of(execution, command),
+        trace=command.trace or execution.trace,
+        evaluation=command.evaluation,
+        pool=command.pool,
+        parked=command.parked,
+        chunk=chunk_of(execution, command),
+        streamed=command.streamed,
+    )
+
+
+def known_results(execution: Execution) -> Mapping[str, Mapping[str, Any]]:
+    """The result of each step that has one."""
+    return {name: step.result for name, step in execution.steps.items() if step.result is not None}
 
 
 def effect_key(execution_id: int, command: Command) -> str:
@@ -30,10 +69,9 @@ def item_of(execution: Execution, command: Command) -> LoopItem | None:
     )
 
 
-def visible_variables(execution: Execution, command: Command) -> Variables:
+def visible_variables(execution: Execution, loop: Loop | None) -> Variables:
     """The variables; items of a parallel loop do not see what the other items have set."""
     values, refs = dict(execution.variables), dict(execution.variable_refs)
-    loop = _loop_of(execution, command)
     for name, before in loop.before.items() if loop else ():
         values.pop(name, None)
         refs.pop(name, None)

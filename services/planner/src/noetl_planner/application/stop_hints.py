@@ -26,6 +26,11 @@ def stop_hints(before: State, after: State, drafts: Sequence[Draft]) -> Iterator
         for command_id, command in before.commands.items()
         if _is_running(command) and _is_left(after.commands[command_id], is_over)
     }
+    stopped |= {
+        (stage.step, stage.activation)
+        for name, stage in before.execution.stages.items()
+        if stage.held and (is_over or not after.execution.stages[name].is_open)
+    }
     if is_over:
         if stopped:
             yield _hint(CANCEL_SUBJECT, after, {})

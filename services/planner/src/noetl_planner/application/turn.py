@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import replace
 
 from noetl_core.append import END_KEY, Hint
 from noetl_core.canonical import encode
@@ -33,19 +31,23 @@ from noetl_core.ports.commands import (
     ClaimOutcome,
     CommandKey,
     Completion,
-    GrantedCommand,
     Worker,
 )
 from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.recorded import Recorded, as_if_recorded
+from noetl_core.stages.versions import next_aggregate_version
 
 from noetl_planner.application.abandoning import abandonment, silent_command
 from noetl_planner.application.asks import (
     Abandon,
+    AbandonFrame,
     Ask,
+    BeatFrame,
     Claim,
+    ClaimFrame,
     Complete,
+    EndFrame,
     Heartbeat,
     Park,
     PassDeadlines,
@@ -54,42 +56,21 @@ from noetl_planner.application.asks import (
 )
 from noetl_planner.application.claims import claim_refusal, claimable, open_command, was_closed_by
 from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
-from noetl_planner.application.grants import effect_key, item_of, visible_variables
+from noetl_planner.application.frame_abandoning import silent_frame
+from noetl_planner.application.frame_hints import hints_for_slots, hints_for_touched
+from noetl_planner.application.frame_turn import FrameTurns
+from noetl_planner.application.grants import grant
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
-from noetl_planner.application.streaming import Verdict, chunk_of, judge, partial_draft
+from noetl_planner.application.streaming import Verdict, judge, partial_draft
+from noetl_planner.application.turn_parts import Turn, TurnRules, constant
 
-Answer = TypeVar("Answer")
 OFFERS = frozenset({"command.issued", "command.parked", "command.resumed"})
 """What may leave a command that any worker can claim; one that is parked may have been answered before."""
 
 MAX_DRAFTS_A_TURN = 3_000
 """Completions of a wide loop lead to many items each; what is asked after so many facts waits for the next turn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRules:
-    """What the operator sets: how long claims last, where wake-ups go, and the clock that dates events."""
-
-    lease_seconds: float
-    now: Callable[[], datetime]
-    work_subject: Callable[[str, str], str]
-
-
-@dataclass(slots=True, kw_only=True)
-class Turn:
-    """What one append will carry, and how each ask is answered once it has succeeded."""
-
-    state: State
-    now: datetime
-    """When what is asked happened: the time of its events, and what `now()` gives where they are decided on."""
-    drafts: list[Draft] = field(default_factory=list)
-    hints: list[Hint] = field(default_factory=list)
-    answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
-    refusals: list[tuple[Ask, NoetlError]] = field(default_factory=list)
-    left: Sequence[Ask] = ()
-    """What was not looked at, because the append has become large."""
 
 
 class TurnPlanner:
@@ -98,6 +79,7 @@ class TurnPlanner:
     def __init__(self, plan: Plan, rules: TurnRules) -> None:
         self._plan = plan
         self._rules = rules
+        self._frames = FrameTurns(plan, rules, add=self._add, decide_last=self._decide_last)
 
     def for_cause(self, state: State, cause: Recorded) -> Turn:
         """The decision that an event of the log still lacks."""
@@ -132,15 +114,20 @@ class TurnPlanner:
                         self._pass_deadlines(turn, ask)
                     case Steer():
                         self._steer(turn, ask)
+                    case ClaimFrame() | EndFrame() | BeatFrame() | AbandonFrame():
+                        self._frames.answer(turn, ask)
             except NoetlError as refusal:
                 turn.refusals.append((ask, refusal))
         self._hint_unclaimed(turn)
         turn.hints.extend(stop_hints(state, turn.state, turn.drafts))
         return turn
 
-    def results_alone(self, ask: Complete, state: State) -> tuple[Draft, ...]:
+    def results_alone(self, ask: Complete | EndFrame, state: State) -> tuple[Draft, ...]:
         """A result without the decisions that follow from it: for a turn that cannot win the race for the head."""
         turn = Turn(state=state, now=self._rules.now())
+        if isinstance(ask, EndFrame):
+            self._frames.end_alone(turn, ask)
+            return tuple(turn.drafts)
         command = open_command(state, ask.command_id, ask.worker)
         self._close(turn, command, ask)
         return tuple(turn.drafts)
@@ -150,12 +137,12 @@ class TurnPlanner:
         command = turn.state.commands.get(ask.command_id)
         refusal = claim_refusal(turn.state, command, ask.worker)
         if command is None or refusal:
-            turn.answers.append((ask, _constant(ClaimOutcome(key=key, refusal=refusal))))
+            turn.answers.append((ask, constant(ClaimOutcome(key=key, refusal=refusal))))
             return
         if command.is_claimable:
             command = self._grant(turn, command, ask.worker, after=None)
-        granted = self._granted(turn.state, command)
-        turn.answers.append((ask, _constant(ClaimOutcome(key=key, command=granted))))
+        granted = grant(turn.state, command, lease_seconds=self._rules.lease_seconds)
+        turn.answers.append((ask, constant(ClaimOutcome(key=key, command=granted))))
 
     def _complete(self, turn: Turn, ask: Complete) -> None:
         check_result_shape(ask.result)
@@ -173,8 +160,8 @@ class TurnPlanner:
         granted = None
         if following is not None:
             claimed = self._grant(turn, following, ask.worker, after=command.command_id)
-            granted = self._granted(turn.state, claimed)
-        turn.answers.append((ask, _constant(Completion(stream_version=closing.stream_version, next=granted))))
+            granted = grant(turn.state, claimed, lease_seconds=self._rules.lease_seconds)
+        turn.answers.append((ask, constant(Completion(stream_version=closing.stream_version, next=granted))))
 
     def _answer_again(self, turn: Turn, ask: Complete, known: Command) -> None:
         """The worker did not hear the first answer: it gets the same one, with the command that came with it."""
@@ -186,8 +173,8 @@ class TurnPlanner:
             ),
             None,
         )
-        granted = self._granted(turn.state, handed) if handed else None
-        turn.answers.append((ask, _constant(Completion(stream_version=known.stream_version, next=granted))))
+        granted = grant(turn.state, handed, lease_seconds=self._rules.lease_seconds) if handed else None
+        turn.answers.append((ask, constant(Completion(stream_version=known.stream_version, next=granted))))
 
     def _tell_chunk(self, turn: Turn, ask: TellChunk) -> None:
         command = open_command(turn.state, ask.command_id, ask.worker)
@@ -197,13 +184,13 @@ class TurnPlanner:
             self._add(turn, draft)
             if draft.meta.get("queued"):
                 self._decide_last(turn)
-        turn.answers.append((ask, _constant(verdict is not Verdict.WAIT)))
+        turn.answers.append((ask, constant(verdict is not Verdict.WAIT)))
 
     def _heartbeat(self, turn: Turn, ask: Heartbeat) -> None:
         command = turn.state.commands.get(ask.command_id)
         ended = turn.state.execution.status.is_final
         if ended or command is None or not command.held_by(ask.worker.worker_id):
-            turn.answers.append((ask, _constant(False)))
+            turn.answers.append((ask, constant(False)))
             return
         beat = CommandHeartbeat(
             command_id=command.command_id,
@@ -219,14 +206,14 @@ class TurnPlanner:
                 trace=command.trace,
             ),
         )
-        turn.answers.append((ask, _constant(True)))
+        turn.answers.append((ask, constant(True)))
 
     def _park(self, turn: Turn, ask: Park) -> None:
         """A call that was answered before it is parked is claimable at once, and workers are told with it."""
         known = turn.state.commands.get(ask.command_id)
         if known is None or not is_repeated(known, ask):
             self._add(turn, parked_draft(open_command(turn.state, ask.command_id, ask.worker), ask))
-        turn.answers.append((ask, _constant(turn.state.stream_version)))
+        turn.answers.append((ask, constant(turn.state.stream_version)))
 
     def _abandon(self, turn: Turn, ask: Abandon) -> None:
         command = silent_command(turn.state, ask)
@@ -235,20 +222,21 @@ class TurnPlanner:
         self._decide_last(turn)
         retried = any(draft.event_type == "command.issued" for draft in turn.drafts)
         attempt = command.attempt + 1 if retried and command.attempt < self._plan.max_attempts else 0
-        turn.answers.append((ask, _constant(Abandonment(stream_version=version, next_attempt=attempt))))
+        turn.answers.append((ask, constant(Abandonment(stream_version=version, next_attempt=attempt))))
 
     def _pass_deadlines(self, turn: Turn, ask: PassDeadlines) -> None:
         """One after the other, since each may make the next one void; what is left is found by the next look."""
         passed = 0
         while passed < MAX_A_TURN and len(turn.drafts) < MAX_DRAFTS_A_TURN:
-            if (draft := next_passed(turn.state, through=ask.through)) is None:
+            draft = next_passed(turn.state, through=ask.through) or silent_frame(turn.state, through=ask.through)
+            if draft is None:
                 break
             self._add(turn, draft)
             self._decide_last(turn)
             passed += 1
         cascades = turn.state.execution.cascades
         answer = DeadlinesPassed(passed=passed, stream_version=turn.state.stream_version, cascades=cascades)
-        turn.answers.append((ask, _constant(answer)))
+        turn.answers.append((ask, constant(answer)))
 
     def _steer(self, turn: Turn, ask: Steer) -> None:
         draft = steering_draft(turn.state, ask)
@@ -258,9 +246,10 @@ class TurnPlanner:
                 waiting = claimable(turn.state)  # since before the pause; nobody is woken for them otherwise
                 self._decide_last(turn)
                 turn.hints.extend(self.hint(turn.state, command) for command in waiting)
+                turn.hints.extend(hints_for_slots(turn.state, self._plan, self._rules))
         execution = turn.state.execution
         steered = Steered(stream_version=turn.state.stream_version, status=execution.status.value)
-        turn.answers.append((ask, _constant(steered)))
+        turn.answers.append((ask, constant(steered)))
 
     def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
         failed = ask.result["status"] == "error"
@@ -339,7 +328,6 @@ class TurnPlanner:
 
     def _as_if(self, turn: Turn, draft: Draft, stream_version: int) -> Recorded:
         state = turn.state
-        command = state.commands.get(draft.command_id)
         execution = state.execution
         return as_if_recorded(
             draft,
@@ -347,7 +335,7 @@ class TurnPlanner:
             organization_id=execution.organization_id,
             execution_id=execution.execution_id,
             stream_version=stream_version,
-            aggregate_version=(command.aggregate_version if command else 0) + 1,
+            aggregate_version=next_aggregate_version(state, draft),
             time=turn.now,
         )
 
@@ -358,6 +346,12 @@ class TurnPlanner:
             command = turn.state.commands[command_id]
             if command.is_claimable:
                 turn.hints.append(self.hint(turn.state, command))
+        turn.hints.extend(hints_for_touched(turn.state, turn.drafts, self._plan, self._rules))
+
+    def hints_for_claimable(self, state: State) -> list[Hint]:
+        """Wake-ups for everything that nobody has claimed yet."""
+        commands = [self.hint(state, command) for command in claimable(state)]
+        return [*commands, *hints_for_slots(state, self._plan, self._rules)]
 
     def hint(self, state: State, command: Command) -> Hint:
         """A wake-up for one command."""
@@ -368,33 +362,3 @@ class TurnPlanner:
             execution_id=execution_id,
             message_id=f"{execution_id}/{state.stream_version}/{command.command_id}",
         )
-
-    def _granted(self, state: State, command: Command) -> GrantedCommand:
-        execution = state.execution
-        return GrantedCommand(
-            key=CommandKey(execution_id=execution.execution_id, command_id=command.command_id),
-            tenant_id=execution.tenant_id,
-            organization_id=execution.organization_id,
-            catalog_id=execution.catalog_id,
-            step=command.step,
-            activation=command.activation,
-            attempt=command.attempt,
-            lease_seconds=self._rules.lease_seconds,
-            idempotency_key=effect_key(execution.execution_id, command),
-            issued_at=command.issued_at,
-            workload=execution.workload,
-            results={name: step.result for name, step in execution.steps.items() if step.result is not None},
-            variables=visible_variables(execution, command),
-            cause_step=command.cause_step,
-            item=item_of(execution, command),
-            trace=command.trace or execution.trace,
-            evaluation=command.evaluation,
-            pool=command.pool,
-            parked=command.parked,
-            chunk=chunk_of(execution, command),
-            streamed=command.streamed,
-        )
-
-
-def _constant(value: Answer) -> Callable[[], Answer]:
-    return lambda: value

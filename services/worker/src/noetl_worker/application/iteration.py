@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noetl_core.canonical import JsonValue
@@ -18,6 +19,8 @@ class Iteration:
     scope: dict[str, JsonValue] = field(default_factory=dict)
     """What `set` wrote to `iter`."""
     outer: Iteration | None = None
+    frame: Mapping[str, object] | None = None
+    """What templates see of the frame that it runs in, if it does."""
 
     def iterators(self) -> dict[str, object]:
         """The items under the names of their iterators; the innermost wins."""
@@ -30,6 +33,7 @@ class Iteration:
             "iter": {
                 **self.iterators(),
                 **self._scopes(),
+                **self._frame_rows(),
                 "_index": self.index,
                 "_first": first,
                 "_last": last,
@@ -38,7 +42,20 @@ class Iteration:
             "_index": self.index,
             "loop_index": self.index,
             "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
+            **self._frame_names(),
         }
+
+    def _frame_names(self) -> Mapping[str, object]:
+        if self.frame is not None:
+            return self.frame
+        return self.outer._frame_names() if self.outer else {}
+
+    def _frame_rows(self) -> dict[str, object]:
+        """`iter.<it>_rows`: all rows of the frame, under the name of the iterator that it has."""
+        if self.frame is None:
+            return self.outer._frame_rows() if self.outer else {}
+        about = self.frame["frame"]
+        return {f"{self.iterator}_rows": about["rows"]} if isinstance(about, Mapping) else {}
 
     def _scopes(self) -> dict[str, object]:
         return {**(self.outer._scopes() if self.outer else {}), **self.scope}

@@ -10,6 +10,7 @@ from noetl_core.canonical import JsonValue
 from noetl_core.errors import Corrupt
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import LoopItem
+from noetl_core.stages.rows import FrameRows
 from noetl_servicekit.stored_values import StoredValues
 
 MAX_KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -34,6 +35,15 @@ class LoopItems:
         if item.index >= len(values):
             raise Corrupt(f"the collection {item.collection.uri} has {len(values)} items, and none at {item.index}")
         return values[item.index]
+
+    async def rows(self, frame: FrameRows) -> list[JsonValue]:
+        """The rows of a frame; raises as `value` does."""
+        if frame.collection is None:
+            return list(frame.values or ())
+        values = await self._collection(frame.collection)
+        if frame.stop > len(values):
+            raise Corrupt(f"the collection {frame.collection.uri} has {len(values)} items, not {frame.stop}")
+        return values[frame.start : frame.stop]
 
     async def _collection(self, ref: PayloadRef) -> list[JsonValue]:
         async with self._reading:

@@ -91,6 +91,10 @@ class PersistBeforeEmit:
             context=context,
         )
 
+    async def store_told(self, place: ResultPlace, body: bytes) -> JsonObject:
+        """The reference of outcomes that were spelt before; raises what kept them from being stored."""
+        return _reference(place, await self.put(place, body), kept=PLAINLY_KEPT, view=None)
+
     async def put(self, place: ResultPlace, body: bytes, *, media_type: str = MEDIA_TYPE) -> PayloadRef:
         """Store bytes, again and again for a while; raises what kept them from being stored."""
         delays = iter(self._retry_delays_seconds)
@@ -138,6 +142,17 @@ def _prepare(
         body = EncodedValue(data=encode(refused.result()))
         context = describe(refused, size_bytes=len(body.data), control_paths=())
         return _Prepared(outcome=refused, body=body, context=context)
+
+
+def told_alone(outcome: Outcome) -> tuple[Outcome, bytes]:
+    """An outcome as it can be told, and its bytes, for one that is stored together with others."""
+    try:
+        told = _without_credentials(outcome)
+        return told, encode(told.result())
+    except NotCanonical as refusal:
+        message = f"the result cannot be told: {refusal.message}"
+        refused = Outcome.failed(kind=ErrorKind.SCHEMA, code="RESULT_NOT_JSON", message=message, meta=outcome.meta)
+        return refused, encode(refused.result())
 
 
 def _large_view(place: ResultPlace, result: JsonValue, body: EncodedValue, kept: Kept) -> LargeView | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.canonical import JsonValue, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.payloads import PayloadRef
@@ -20,6 +19,7 @@ from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result, parent_ref_id
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
@@ -27,28 +27,11 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
+from noetl_worker.application.run_frame import RunFrame
 from noetl_worker.application.step_names import StepNames
 
 MAX_VALUE_BYTES = 1024
 """A variable above this travels by reference, so that events stay small."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandEnd:
-    """What the planner is told when a command is over."""
-
-    result: JsonObject
-    variables: Variables = field(default_factory=Variables)
-    logs: PayloadRef | None = None
-    """What its calls printed, if anything."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandPark:
-    """What the planner is told when a command waits for a child."""
-
-    call: ParkedCall
-    timeout_seconds: float
 
 
 class RunCommand:
@@ -64,6 +47,7 @@ class RunCommand:
         payloads: PayloadStore,
         rows: LoadRows,
         loops: LoopResults | None = None,
+        frame_pipeline: Pipeline | None = None,
     ) -> None:
         self._playbooks = playbooks
         self._names = names
@@ -73,6 +57,14 @@ class RunCommand:
         self._store_output = StoreOutput(payloads)
         self._evaluate_control = EvaluateControl(payloads, rows, loops)
         self._items = LoopItems(rows.values)
+        self._run_frame = RunFrame(
+            names=names,
+            pipeline=frame_pipeline or pipeline,
+            persist=persist,
+            items=self._items,
+            store_output=self._store_output,
+            store_variables=self._variables,
+        )
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:
         """The `result` of the event that closes the command and the variables that it has set, or what it waits for."""
@@ -87,6 +79,8 @@ class RunCommand:
         )
         if command.evaluation is not None:
             return CommandEnd(result=await self._evaluate_control(command, playbook))
+        if command.frame is not None:
+            return await self._run_frame(command, playbook, place)
         end = await self._run(command, playbook)
         if isinstance(end, PipelinePark):
             return await self._parked(place, end)
@@ -99,7 +93,7 @@ class RunCommand:
             end.outcome,
             # What routing reads of a loop is its count of items, not what one of them gave.
             control_paths=() if command.item else control_paths(playbook, command.step),
-            parent_ref_id=_parent_ref_id(command),
+            parent_ref_id=parent_ref_id(command),
             kept=kept_output(playbook, command.step),
         )
         result = stored.to_json()
@@ -168,18 +162,3 @@ def _not_stored(error: NoetlError) -> Outcome:
         message=f"a variable could not be stored: {error.message}",
         retryable=True,
     )
-
-
-def failed_result(error: NoetlError) -> JsonObject:
-    """The result of a command that could not even be run; there are no bytes to refer to."""
-    outcome = Outcome.failed(
-        kind=ErrorKind.UNKNOWN, code=error.code, message=error.message[:1000], retryable=error.retryable
-    )
-    described = outcome.error.to_json() if outcome.error else {}
-    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": described}}
-
-
-def _parent_ref_id(command: GrantedCommand) -> str | None:
-    reference = (command.results.get(command.cause_step) or {}).get("reference") or {}
-    ref_id = reference.get("ref_id")
-    return ref_id if isinstance(ref_id, str) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,8 @@ from noetl_core.ports.commands import (
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
+from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result
 from noetl_worker.application.resting import Resting
-from noetl_worker.application.run_command import CommandEnd, CommandPark, failed_result
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
@@ -97,6 +98,11 @@ class Slots:
         """How many commands run now."""
         return len(self._running)
 
+    @property
+    def shortest_lease_seconds(self) -> float:
+        """Of everything that runs now."""
+        return min((running.command.lease_seconds for running in self._running.values()), default=math.inf)
+
     async def wait_for_free(self) -> int:
         """Wait until something could start; returns how much."""
         while self.free <= 0:
@@ -113,6 +119,8 @@ class Slots:
         unanswered.update(left)
         asked_at = self._clock()
         for outcome in await self._commands.claim(self._worker, wanted) if wanted else ():
+            if outcome.command is not None and outcome.command.key in self._running:
+                continue  # a slot of a stage was hinted again while its frame runs here
             if outcome.command is not None:
                 self._metrics.claims_granted.inc()
                 self._start(outcome.command, asked_at)
@@ -276,7 +284,7 @@ class Slots:
             if key in beats.lost:
                 if not running.is_delivering:
                     self._stop(key, "lease lost")
-            elif key not in beats.unanswered:
+            elif key not in beats.unanswered and key not in beats.not_due:
                 running.confirmed_at = asked_at
 
     def cancel_execution(self, execution_id: int) -> None:

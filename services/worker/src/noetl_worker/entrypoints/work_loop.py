@@ -12,6 +12,7 @@ from noetl_core.ports.bus import Delivery, PullConsumer
 from noetl_core.ports.commands import CommandKey
 from noetl_servicekit.logging import get_logger
 
+from noetl_worker.application.frame_work import slot_key
 from noetl_worker.application.slots import Slots
 
 logger = get_logger()
@@ -19,6 +20,9 @@ logger = get_logger()
 _WAIT_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 _LENDING_BATCH = 64
+_BEATS_A_LEASE = 4
+_LOOK_SECONDS = 0.25
+"""How soon a new lease is noticed that is shorter than the others."""
 
 
 async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], None]) -> None:
@@ -61,17 +65,24 @@ def _key(delivery: Delivery) -> CommandKey | None:
         hint = decode(delivery.body)
         if not isinstance(hint, dict):
             return None
-        return CommandKey(execution_id=parse_id(str(hint["execution_id"])), command_id=str(hint["command_id"]))
-    except (NoetlError, KeyError):
+        execution_id = parse_id(str(hint["execution_id"]))
+        if "stage_id" in hint:
+            return slot_key(execution_id, stage_id=str(hint["stage_id"]), slot=int(str(hint["slot"])))
+        return CommandKey(execution_id=execution_id, command_id=str(hint["command_id"]))
+    except (NoetlError, KeyError, ValueError):
         logger.warning("worker.undecodable_hint", subject=delivery.subject)
         return None
 
 
 async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], None]) -> None:
-    """Heartbeats for everything that runs."""
+    """Heartbeats for everything that runs; more often while something has a lease that would not last so long."""
     while True:
-        beat()
-        await asyncio.sleep(every_seconds)
+        waited, clock = 0.0, asyncio.get_running_loop().time
+        since = clock()
+        while waited < min(every_seconds, slots.shortest_lease_seconds / _BEATS_A_LEASE):
+            beat()
+            await asyncio.sleep(min(every_seconds - waited, _LOOK_SECONDS))
+            waited = clock() - since
         await slots.heartbeat()
 
 

@@ -1,0 +1,140 @@
+"""Frames, their claims and their ends as messages."""
+
+from __future__ import annotations
+
+from noetl.frame.v1 import frame_pb2 as pb
+from noetl_core.canonical import decode, encode
+from noetl_core.errors import InvalidInput
+from noetl_core.ids import execution_of
+from noetl_core.ports.frames import (
+    CommittedRows,
+    FrameBeats,
+    FrameClaim,
+    FrameCommit,
+    FrameKey,
+    GrantedFrame,
+    StageSlot,
+)
+from noetl_core.stages.policy import FrameBounds
+from noetl_core.stages.rows import FrameRows
+
+from noetl_contracts.mapping import commands
+from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
+
+
+def slot_message(slot: StageSlot) -> pb.StageSlot:
+    """A slot as a message."""
+    return pb.StageSlot(stage_id=slot.stage_id, slot=slot.slot)
+
+
+def slot(message: pb.StageSlot) -> StageSlot:
+    """A slot."""
+    execution_id = execution_of(message.stage_id, what="stage_id")
+    return StageSlot(execution_id=execution_id, stage_id=message.stage_id, slot=max(message.slot, -1))
+
+
+def key_message(key: FrameKey) -> pb.FrameKey:
+    """The name of an attempt as a message."""
+    return pb.FrameKey(frame_id=key.frame_id, attempt=key.attempt)
+
+
+def key(message: pb.FrameKey) -> FrameKey:
+    """The name of an attempt."""
+    execution_id = execution_of(message.frame_id, what="frame_id")
+    return FrameKey(execution_id=execution_id, frame_id=message.frame_id, attempt=message.attempt)
+
+
+def rows_message(rows: FrameRows) -> pb.FrameRows:
+    """The rows of a frame as a message."""
+    return pb.FrameRows(
+        stage_id=rows.stage_id,
+        loop_id=rows.loop_id,
+        index=rows.index,
+        slot=rows.slot,
+        start=rows.start,
+        stop=rows.stop,
+        total=rows.total,
+        policy_json=encode(rows.bounds.to_json()),
+        values_json=b"" if rows.values is None else encode(list(rows.values)),
+        collection=payload_ref_message(rows.collection),
+    )
+
+
+def rows(message: pb.FrameRows) -> FrameRows:
+    """The rows of a frame."""
+    return FrameRows(
+        stage_id=message.stage_id,
+        loop_id=message.loop_id,
+        index=message.index,
+        slot=message.slot,
+        start=message.start,
+        stop=message.stop,
+        total=message.total,
+        bounds=FrameBounds.from_json(json_object(message.policy_json, "policy_json")),
+        values=_values(message.values_json) if message.values_json else None,
+        collection=payload_ref(message.collection) if message.HasField("collection") else None,
+    )
+
+
+def _values(data: bytes) -> tuple[object, ...]:
+    values = decode(data)
+    if not isinstance(values, list):
+        raise InvalidInput("values_json must be a JSON list")
+    return tuple(values)
+
+
+def frame_message(frame: GrantedFrame | None) -> pb.Frame | None:
+    """A granted frame as a message, if there is one."""
+    if frame is None:
+        return None
+    step = commands.command_message(frame.step)
+    return pb.Frame(key=key_message(frame.key), step=step, rows=rows_message(frame.rows))
+
+
+def frame(message: pb.Frame) -> GrantedFrame:
+    """A granted frame."""
+    return GrantedFrame(key=key(message.key), step=commands.command(message.step), rows=rows(message.rows))
+
+
+def claim_message(claim: FrameClaim) -> pb.ClaimOutcome:
+    """The outcome of one claim as a message."""
+    return pb.ClaimOutcome(slot=slot_message(claim.slot), frame=frame_message(claim.frame), refusal=claim.refusal)
+
+
+def claim(message: pb.ClaimOutcome) -> FrameClaim:
+    """The outcome of one claim."""
+    granted = frame(message.frame) if message.HasField("frame") else None
+    return FrameClaim(slot=slot(message.slot), frame=granted, refusal=message.refusal)
+
+
+def committed_rows(message: pb.CommitRequest) -> CommittedRows:
+    """What became of the rows of a frame."""
+    return CommittedRows(
+        result=json_object(message.result_json, "result_json"),
+        stop=message.stop,
+        success=message.success,
+        failed=message.failed,
+        breaks=message.breaks,
+        first_error=json_object(message.first_error_json, "first_error_json") or None,
+    )
+
+
+def commit(message: pb.CommitResponse | pb.FailResponse) -> FrameCommit:
+    """What the end of a frame leads to."""
+    granted = frame(message.next) if message.HasField("next") else None
+    return FrameCommit(stream_version=message.stream_version, next=granted)
+
+
+def beats_message(beats: FrameBeats) -> pb.HeartbeatResponse:
+    """What became of a round of heartbeats, as a message."""
+    return pb.HeartbeatResponse(
+        lost=[key_message(one) for one in beats.lost], unanswered=[key_message(one) for one in beats.unanswered]
+    )
+
+
+def beats(message: pb.HeartbeatResponse) -> FrameBeats:
+    """What became of a round of heartbeats."""
+    return FrameBeats(
+        lost=frozenset(key(one) for one in message.lost),
+        unanswered=frozenset(key(one) for one in message.unanswered),
+    )

@@ -1,0 +1,82 @@
+"""Whether the rows of a loop run one by one or in frames, and how a stage of frames opens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noetl_core.canonical import JsonValue
+from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
+from noetl_core.executions.looping import open_loop
+from noetl_core.executions.names import entry_names
+from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import Execution
+from noetl_core.ids import stage_id
+from noetl_core.loops.events import LoopStarted
+from noetl_core.playbook.expressions import render
+from noetl_core.playbook.loop_model import Engine, FramePolicy
+from noetl_core.playbook.model import Loop, LoopMode
+from noetl_core.stages.events import StageOpened
+from noetl_core.stages.policy import AMOUNTS, COUNTS, FrameBounds, bounds_of
+from noetl_core.streams.routing import chunk_view
+from noetl_core.streams.state import Chunk
+
+
+def open_rows(
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    activation: int,
+    cause_step: str,
+    now: str,
+    evaluator: Evaluator = LOCALLY,
+    chunk: Chunk | None = None,
+) -> LoopStarted | StageOpened:
+    """The loop of an activation as `open_loop` fixes it, or the stage that runs it in frames. Raises as that does."""
+    opened = open_loop(
+        execution,
+        plan,
+        step=step,
+        activation=activation,
+        cause_step=cause_step,
+        now=now,
+        evaluator=evaluator,
+        chunk=chunk,
+    )
+    loop = plan.playbook.steps[step].loop
+    if loop is None or not loop.asks_for_frames:
+        return opened
+    names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
+    bounds = _bounds(loop.frame or FramePolicy(), names, now=now, evaluator=evaluator)
+    return StageOpened(
+        stage_id=stage_id(execution_id=execution.execution_id, step=step, activation=activation),
+        step=step,
+        activation=activation,
+        loop_id=opened.loop_id,
+        kind="fanout" if loop.mode is LoopMode.FANOUT else "loop",
+        mode=opened.mode,
+        collection_size=opened.collection_size,
+        max_in_flight=opened.max_in_flight,
+        policy=bounds.to_json(),
+        engine=_engine(loop).value,
+        pool=plan.pool,
+        items=opened.items,
+        payload_ref=opened.payload_ref,
+    )
+
+
+def _bounds(policy: FramePolicy, names: dict[str, object], *, now: str, evaluator: Evaluator) -> FrameBounds:
+    """What is written as a number is one; only templates are evaluated."""
+    values: dict[str, JsonValue] = {}
+    for name in (*COUNTS, *AMOUNTS):
+        written: Any = getattr(policy, name)
+        found = written
+        if isinstance(written, str):
+            found = evaluator.value(f"frame/{name}", lambda text=written: render(text, names, now=now))  # type: ignore[misc]  # bound here
+        values[name] = None if isinstance(found, Stored) else found
+    return bounds_of(policy, values)
+
+
+def _engine(loop: Loop) -> Engine:
+    """Without Spark slots frames run in the worker's process; what they do there is the same."""
+    return loop.engine or Engine.INLINE

@@ -1,0 +1,130 @@
+"""Frames as workers and the planner exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from noetl_core.errors import InvalidInput
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.commands import GrantedCommand, Variables, Worker
+from noetl_core.stages.rows import FrameRows
+
+ANY_SLOT = -1
+"""Whichever slot of the stage is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSlot:
+    """A place in a stage at which one frame after the other runs."""
+
+    execution_id: int
+    stage_id: str
+    slot: int = ANY_SLOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameKey:
+    """Names one attempt at one frame."""
+
+    execution_id: int
+    frame_id: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantedFrame:
+    """Everything a worker needs to run one frame: what a command of the step would have, and the rows."""
+
+    key: FrameKey
+    step: GrantedCommand
+    rows: FrameRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameClaim:
+    """The frame, or why there is none."""
+
+    slot: StageSlot
+    frame: GrantedFrame | None = None
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRows:
+    """What became of the rows of a frame, up to before `stop`; the outcomes themselves are stored."""
+
+    result: Mapping[str, Any]
+    stop: int
+    success: int
+    failed: int
+    breaks: int = 0
+    first_error: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.success, self.failed, self.breaks) < 0 or self.breaks > self.success:
+            raise InvalidInput("a frame is committed with counts of its rows")
+        if not self.result.get("reference") and self.success + self.failed > 0:
+            raise InvalidInput("a frame is committed with a reference to where its outcomes are stored")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameCommit:
+    """What a commit leads to for its worker: the next frame of the slot, already claimed, if there is one."""
+
+    stream_version: int
+    next: GrantedFrame | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameBeats:
+    """What became of a round of heartbeats: all others were renewed."""
+
+    lost: frozenset[FrameKey] = field(default_factory=frozenset)
+    unanswered: frozenset[FrameKey] = field(default_factory=frozenset)
+
+
+class Frames(Protocol):
+    """Hands frames to workers and takes what became of them."""
+
+    async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
+        """Claim the next frame of each slot; safe to repeat by the same worker."""
+        ...
+
+    async def commit_frame(
+        self,
+        worker: Worker,
+        key: FrameKey,
+        rows: CommittedRows,
+        *,
+        wants_next: bool,
+        variables: Variables | None = None,
+        logs: PayloadRef | None = None,
+    ) -> FrameCommit:
+        """Deliver the outcomes of a frame; safe to repeat. Raises `LeaseLost` and `FrameAlreadyTerminal`."""
+        ...
+
+    async def fail_frame(
+        self,
+        worker: Worker,
+        key: FrameKey,
+        result: Mapping[str, Any],
+        *,
+        retryable: bool,
+        wants_next: bool,
+        logs: PayloadRef | None = None,
+    ) -> FrameCommit:
+        """The attempt failed as a whole; safe to repeat. Raises as `commit_frame` does."""
+        ...
+
+    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+        """Keep frames, as many as can be."""
+        ...
+
+    async def abandon_frame(
+        self, key: FrameKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+    ) -> int:
+        """Give up a silent attempt; returns the version. Refused when its worker was heard of since."""
+        ...

@@ -1,0 +1,145 @@
+"""Facts about a stage and its frames. A frame is told in three of them if all goes well, a stage in two."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_core.catalog import event_type
+from noetl_core.payloads import PayloadRef
+
+
+@event_type("stage.opened")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOpened:
+    """The rows of an activation are fixed, and how they are cut into frames: what has not begun is arithmetic."""
+
+    stage_id: str
+    step: str
+    activation: int
+    loop_id: str
+    kind: str
+    mode: str
+    collection_size: int
+    max_in_flight: int
+    policy: Mapping[str, Any]
+    engine: str
+    pool: str = "default"
+    items: tuple[Any, ...] | None = None
+    payload_ref: PayloadRef | None = None
+
+
+@event_type("stage.closed", after_end=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageClosed:
+    """No frame of the stage counts any more; what its rows gave is told by `loop.done`."""
+
+    stage_id: str
+    step: str
+    activation: int
+    loop_id: str
+    kind: str
+    status: str
+    frame_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfFrame:
+    """What every fact about an attempt at a frame says."""
+
+    frame_id: str
+    stage_id: str
+    step: str
+    loop_id: str
+    attempt: int
+    slot: int = 0
+
+
+@event_type("frame.dispatched", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameDispatched(OfFrame):
+    """A slot of the stage has its next frame: the rows from `start` to before `stop`, held by one worker."""
+
+    frame_index: int
+    start: int
+    stop: int
+    sequence: int
+    worker_id: str
+    lease_seconds: float
+    after: str | None = None
+    """The attempt with whose commit this one was handed to the same worker."""
+    parent_frame_id: str | None = None
+    """The frame that left these rows to others."""
+    worker_locator: str | None = None
+
+
+@event_type("frame.started", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameStarted(OfFrame):
+    """The worker that holds the attempt runs it."""
+
+    worker_id: str
+
+
+@event_type("frame.heartbeat", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameHeartbeat(OfFrame):
+    """The worker is alive; its lease starts anew."""
+
+    worker_id: str
+    lease_seconds: float
+
+
+@event_type("frame.committed", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameCommitted(OfFrame):
+    """Rows up to before `stop` have their outcomes, all of them in one payload; what is left goes to another frame."""
+
+    worker_id: str
+    frame_index: int
+    start: int
+    stop: int
+    success: int
+    failed: int
+    breaks: int = 0
+    first_error: Mapping[str, Any] | None = None
+    result: Mapping[str, Any] | None = None
+    logs: Mapping[str, Any] | None = None
+
+
+@event_type("frame.failed", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameFailed(OfFrame):
+    """The attempt failed as a whole; `outcome` says whether the rows are tried again or have failed with it."""
+
+    worker_id: str
+    frame_index: int
+    start: int
+    stop: int
+    outcome: str
+    result: Mapping[str, Any] | None = None
+    logs: Mapping[str, Any] | None = None
+
+
+@event_type("frame.abandoned", aggregate_type="frame")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameAbandoned(OfFrame):
+    """The attempt's worker was silent for too long; what it may still deliver does not count."""
+
+    frame_index: int
+    start: int
+    stop: int
+    outcome: str
+    previous_owner: str
+    reclaimer: str
+    prior_lease_until: str
+    previous_attempt: int
+    max_attempts: int
+    retry_mode: str = "whole_frame"
+    row_split_retry: bool = False
+
+
+FrameEnd = FrameCommitted | FrameFailed | FrameAbandoned
+FrameEvent = FrameDispatched | FrameStarted | FrameHeartbeat | FrameEnd
+StageEvent = StageOpened | StageClosed | FrameEvent

@@ -1,0 +1,223 @@
+"""How facts change a stage, and the loop that it runs. Total and pure: no row is counted twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, assert_never
+
+from noetl_core.executions.state import Execution
+from noetl_core.loops.fold import Loops
+from noetl_core.loops.intervals import Intervals
+from noetl_core.loops.state import Loop
+from noetl_core.recorded import Recorded
+from noetl_core.stages.events import (
+    FrameAbandoned,
+    FrameCommitted,
+    FrameDispatched,
+    FrameEnd,
+    FrameFailed,
+    FrameHeartbeat,
+    FrameStarted,
+    StageClosed,
+    StageEvent,
+    StageOpened,
+)
+from noetl_core.stages.policy import FrameBounds
+from noetl_core.stages.state import REMEMBERED, EndedFrame, Frame, FrameOutcome, Stage, attempt_key
+
+
+def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execution:
+    """The execution after a fact about one of its stages; facts about another epoch change nothing."""
+    if isinstance(event, StageOpened):
+        loops = {**execution.loops, event.step: loop_of(event, recorded.stream_version)}
+        return replace(execution, loops=loops, stages={**execution.stages, event.step: stage_of_event(event)})
+    stage = execution.stages.get(event.step)
+    if stage is None or stage.stage_id != event.stage_id or not stage.is_open:
+        return execution
+    match event:
+        case StageClosed():
+            closed = replace(stage, status=event.status, frames={}, rest=(), sequences=())
+            return _with(execution, closed, execution.loops)
+        case FrameDispatched():
+            return _dispatched(execution, stage, event, recorded)
+        case FrameStarted() | FrameHeartbeat():
+            return _heard_of(execution, stage, event, recorded)
+        case FrameCommitted() | FrameFailed() | FrameAbandoned():
+            return _ended(execution, stage, event, recorded)
+        case _:
+            assert_never(event)
+
+
+def loop_of(event: StageOpened, stream_version: int) -> Loop:
+    """The loop that the stage runs: it counts rows as other loops count items."""
+    return Loop(
+        loop_id=event.loop_id,
+        activation=event.activation,
+        mode=event.mode,
+        total=event.collection_size,
+        max_in_flight=event.max_in_flight,
+        started_version=stream_version,
+        items=event.items or (),
+        collection=event.payload_ref,
+        stage_id=event.stage_id,
+    )
+
+
+def stage_of_event(event: StageOpened) -> Stage:
+    """The stage as it opens: nothing of it has been given out."""
+    return Stage(
+        stage_id=event.stage_id,
+        step=event.step,
+        activation=event.activation,
+        loop_id=event.loop_id,
+        kind=event.kind,
+        engine=event.engine,
+        total=event.collection_size,
+        max_in_flight=event.max_in_flight,
+        bounds=FrameBounds.from_json(event.policy),
+        pool=event.pool,
+    )
+
+
+def close_stage(stage: Stage, *, status: str) -> StageClosed:
+    """The end of a stage, with that of its loop: whatever is still held of it counts no more."""
+    return StageClosed(
+        stage_id=stage.stage_id,
+        step=stage.step,
+        activation=stage.activation,
+        loop_id=stage.loop_id,
+        kind=stage.kind,
+        status=status,
+        frame_count=stage.dispatched,
+    )
+
+
+def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, recorded: Recorded) -> Execution:
+    frame = Frame(
+        frame_id=event.frame_id,
+        index=event.frame_index,
+        start=event.start,
+        stop=event.stop,
+        attempt=event.attempt,
+        slot=event.slot,
+        sequence=event.sequence,
+        worker_id=event.worker_id,
+        lease_until=recorded.ingest_time + timedelta(seconds=event.lease_seconds),
+        dispatched_at=recorded.ingest_time,
+        aggregate_version=recorded.aggregate_version,
+        after=event.after or "",
+        parent_frame_id=event.parent_frame_id or "",
+    )
+    before = (*stage.sequences, *(0 for _ in range(event.slot + 1 - len(stage.sequences))))
+    sequences = tuple(event.sequence + 1 if slot == event.slot else one for slot, one in enumerate(before))
+    stage = replace(
+        stage,
+        frames={**stage.frames, event.frame_id: frame},
+        next_row=max(stage.next_row, event.stop),
+        dispatched=max(stage.dispatched, event.frame_index + 1),
+        rest=_without(stage.rest, event.start, event.stop),
+        sequences=sequences,
+    )
+    return _with(execution, stage, _counting(execution.loops, stage, begun=frame.rows))
+
+
+def _heard_of(
+    execution: Execution, stage: Stage, event: FrameStarted | FrameHeartbeat, recorded: Recorded
+) -> Execution:
+    frame = stage.frames.get(event.frame_id)
+    if frame is None or not frame.held_by(event.worker_id, event.attempt):
+        return execution
+    frame = replace(frame, aggregate_version=recorded.aggregate_version)
+    if isinstance(event, FrameHeartbeat):
+        frame = replace(frame, lease_until=recorded.ingest_time + timedelta(seconds=event.lease_seconds))
+    return _with(execution, replace(stage, frames={**stage.frames, event.frame_id: frame}), execution.loops)
+
+
+def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Recorded) -> Execution:
+    """The first end of an attempt counts; the log refuses any other."""
+    frame = stage.frames.get(event.frame_id)
+    if frame is None or not frame.is_held or frame.attempt != event.attempt:
+        return execution
+    ended = EndedFrame(
+        key=attempt_key(event.frame_id, event.attempt),
+        worker_id=frame.worker_id,
+        ended_by=recorded.envelope.event_type,
+        stream_version=recorded.stream_version,
+    )
+    others = {frame_id: one for frame_id, one in stage.frames.items() if frame_id != event.frame_id}
+    stage = replace(stage, frames=others, ended=(*stage.ended, ended)[-REMEMBERED:])
+    loops = execution.loops
+    if isinstance(event, FrameCommitted):
+        left = frame.stop - event.stop
+        rest = _with_range(stage.rest, event.stop, frame.stop) if left > 0 else stage.rest
+        loops = _counting(
+            loops, stage, begun=-max(left, 0), success=event.success, failed=event.failed, error=event.first_error
+        )
+        return _with(execution, replace(stage, rest=rest), loops)
+    if event.outcome == FrameOutcome.RETRY:
+        again = replace(frame, worker_id="", lease_until=None, after="", aggregate_version=recorded.aggregate_version)
+        stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
+        return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
+    return _with(execution, stage, _counting(loops, stage, failed=frame.rows, error=_error_of(event)))
+
+
+def attempts_exhausted(attempts: int) -> dict[str, Any]:
+    """Why rows have failed whose workers went silent each time."""
+    return {
+        "kind": "unknown",
+        "code": "frame.attempts_exhausted",
+        "retryable": False,
+        "message": f"{attempts} workers went silent while running this frame",
+    }
+
+
+def _error_of(event: FrameFailed | FrameAbandoned) -> Mapping[str, Any]:
+    if isinstance(event, FrameAbandoned):
+        error: Mapping[str, Any] = attempts_exhausted(event.attempt)
+    else:
+        error = ((event.result or {}).get("context") or {}).get("error") or {}
+    return {"index": event.start, "code": error.get("code"), "message": error.get("message")}
+
+
+def _counting(
+    loops: Loops,
+    stage: Stage,
+    *,
+    begun: int = 0,
+    success: int = 0,
+    failed: int = 0,
+    error: Mapping[str, Any] | None = None,
+) -> Loops:
+    loop = loops.get(stage.step)
+    if loop is None or loop.stage_id != stage.stage_id or not loop.is_open:
+        return loops
+    counted = replace(
+        loop,
+        begun=loop.begun + begun,
+        success=loop.success + success,
+        failed=loop.failed + failed,
+        first_error=loop.first_error or (error if failed else None),
+    )
+    return {**loops, stage.step: counted}
+
+
+def _with(execution: Execution, stage: Stage, loops: Loops) -> Execution:
+    return replace(execution, loops=loops, stages={**execution.stages, stage.step: stage})
+
+
+def _without(intervals: Intervals, start: int, stop: int) -> Intervals:
+    """The rows without those from `start` to before `stop`."""
+    left: list[tuple[int, int]] = []
+    for first, last in intervals:
+        if first < start:
+            left.append((first, min(last, start - 1)))
+        if last >= stop:
+            left.append((max(first, stop), last))
+    return tuple(left)
+
+
+def _with_range(intervals: Intervals, start: int, stop: int) -> Intervals:
+    """The rows with those from `start` to before `stop`, of which it has none yet."""
+    return tuple(sorted((*intervals, (start, stop - 1))))

@@ -1,0 +1,25 @@
+"""The rows of one frame, as a worker gets them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from noetl_core.payloads import PayloadRef
+from noetl_core.stages.policy import FrameBounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameRows:
+    """Which rows of a stage a frame has: their values, or the stored collection in which they stand."""
+
+    stage_id: str
+    loop_id: str
+    index: int
+    slot: int
+    start: int
+    stop: int
+    total: int
+    bounds: FrameBounds
+    values: tuple[Any, ...] | None = None
+    collection: PayloadRef | None = None

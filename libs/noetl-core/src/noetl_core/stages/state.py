@@ -1,0 +1,146 @@
+"""Where a stage stands. What has not begun is arithmetic and what has ended is counted: only the rest are records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from noetl_core.loops.intervals import Intervals
+from noetl_core.stages.policy import FrameBounds
+
+REMEMBERED: Final = 16
+"""Ends of frames that are known by name: their workers may repeat a commit whose answer they never saw."""
+
+
+class FrameOutcome(StrEnum):
+    """What an attempt that gave nothing means for its rows."""
+
+    RETRY = "retry"
+    """They are dispatched again, all of them."""
+    FINAL = "final"
+    """They have failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A frame that a worker holds, or that waits to be dispatched again; `attempt` is the last one."""
+
+    frame_id: str
+    index: int
+    start: int
+    stop: int
+    attempt: int
+    slot: int = 0
+    sequence: int = 0
+    worker_id: str = ""
+    """Who holds it; nobody while it waits."""
+    lease_until: datetime | None = None
+    dispatched_at: datetime | None = None
+    aggregate_version: int = 0
+    after: str = ""
+    parent_frame_id: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.stop - self.start
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a worker has it."""
+        return bool(self.worker_id)
+
+    @property
+    def key(self) -> str:
+        """Names the attempt."""
+        return attempt_key(self.frame_id, self.attempt)
+
+    def held_by(self, worker_id: str, attempt: int) -> bool:
+        """Whether this worker's outcome of this attempt counts."""
+        return self.is_held and (self.worker_id, self.attempt) == (worker_id, attempt)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedFrame:
+    """The end of an attempt, as far as somebody may still ask for it."""
+
+    key: str
+    worker_id: str
+    ended_by: str
+    stream_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """The frames of one epoch, as the log tells them. Rows are given out in order, and end in any order."""
+
+    stage_id: str
+    step: str
+    activation: int
+    loop_id: str
+    kind: str
+    engine: str
+    total: int
+    max_in_flight: int
+    bounds: FrameBounds
+    pool: str = "default"
+    next_row: int = 0
+    """Every row below has been given out."""
+    dispatched: int = 0
+    """How many frames there have been; the next one has this index."""
+    rest: Intervals = ()
+    """Rows that frames have left to others, by first and last."""
+    frames: Mapping[str, Frame] = field(default_factory=lambda: MappingProxyType({}))
+    """Those in flight, and those that wait to be dispatched again."""
+    sequences: tuple[int, ...] = ()
+    """How many frames each slot has had."""
+    ended: tuple[EndedFrame, ...] = ()
+    status: str = ""
+    """How it ended; empty while it runs."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether frames may still be dispatched or end."""
+        return not self.status
+
+    @property
+    def held(self) -> list[Frame]:
+        """Frames that workers have."""
+        return [frame for frame in self.frames.values() if frame.is_held]
+
+    @property
+    def waiting(self) -> list[Frame]:
+        """Frames to be dispatched again, the oldest first."""
+        return sorted((frame for frame in self.frames.values() if not frame.is_held), key=lambda frame: frame.index)
+
+    @property
+    def frames_left(self) -> int:
+        """How many frames could be dispatched now, were there slots enough."""
+        size = self.bounds.max_rows
+        return (
+            len(self.waiting)
+            + sum(-(-(last + 1 - first) // size) for first, last in self.rest)
+            + -(-(self.total - self.next_row) // size)
+        )
+
+    def free_slots(self) -> Iterator[int]:
+        """Slots without a frame, the lowest first."""
+        taken = {frame.slot for frame in self.frames.values() if frame.is_held}
+        return (slot for slot in range(self.max_in_flight) if slot not in taken)
+
+    def sequence_of(self, slot: int) -> int:
+        """Which frame of a slot would be its next."""
+        return self.sequences[slot] if slot < len(self.sequences) else 0
+
+    def find_ended(self, key: str) -> EndedFrame | None:
+        """The end of an attempt, if it is remembered."""
+        return next((one for one in self.ended if one.key == key), None)
+
+
+def attempt_key(frame_id: str, attempt: int) -> str:
+    """Names one attempt at a frame."""
+    return f"{frame_id}/{attempt}"

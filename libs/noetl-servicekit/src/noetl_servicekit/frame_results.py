@@ -1,0 +1,81 @@
+"""What the frames of a stage gave, as its events say: each of them has stored the outcomes of its rows as one list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noetl_core.canonical import JsonValue
+from noetl_core.errors import Corrupt
+from noetl_core.payloads import payload_ref_of
+from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed, StageOpened
+from noetl_core.stages.fold import attempts_exhausted
+from noetl_core.stages.state import FrameOutcome
+
+from noetl_servicekit.stored_values import StoredValues
+
+
+@dataclass(slots=True)
+class FrameResults:
+    """The ends of frames in the order of the log, each by its first row."""
+
+    process: str = ""
+    """Whether there is an outcome for each row or for each frame; empty if the loop has no frames."""
+    ends: dict[int, FrameCommitted | FrameFailed | FrameAbandoned] = field(default_factory=dict)
+
+    def take(self, content: object, loop_id: str) -> None:
+        """One event of the execution, of this loop or not."""
+        match content:
+            case StageOpened() if content.loop_id == loop_id:
+                self.process = str(content.policy.get("process", "row"))
+            case FrameCommitted() if content.loop_id == loop_id:
+                self.ends.setdefault(content.start, content)
+            case FrameFailed() | FrameAbandoned() if content.loop_id == loop_id:
+                if content.outcome == FrameOutcome.FINAL:
+                    self.ends.setdefault(content.start, content)
+            case _:
+                pass
+
+    @property
+    def stored_bytes(self) -> int:
+        """How much there is to be read."""
+        return sum(_bytes(end.result) for end in self.ends.values() if isinstance(end, FrameCommitted))
+
+    async def slots(self, total: int, values: StoredValues, *, at_once: int) -> list[JsonValue]:
+        """The result of each row, or of each frame where these were processed as a whole; null where nothing ran."""
+        starts = sorted(self.ends)
+        lists: dict[int, list[JsonValue]] = {}
+        turns = iter(starts)
+
+        async def take_turns() -> None:
+            for start in turns:
+                lists[start] = await _outcomes(self.ends[start], values)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(starts))):
+                group.create_task(take_turns())
+        if self.process == "frame":
+            return [lists[start][0] for start in starts]
+        slots: list[JsonValue] = [None] * total
+        for start, outcomes in lists.items():
+            slots[start : start + len(outcomes)] = outcomes
+        return slots
+
+
+async def _outcomes(end: FrameCommitted | FrameFailed | FrameAbandoned, values: StoredValues) -> list[JsonValue]:
+    if isinstance(end, FrameCommitted):
+        value = await values.get(payload_ref_of((end.result or {})["reference"]))
+        if not isinstance(value, list):
+            raise Corrupt(f"frame {end.frame_id} has stored something that is no list of outcomes")
+        return value
+    error: Any = attempts_exhausted(end.attempt)
+    if isinstance(end, FrameFailed):
+        error = ((end.result or {}).get("context") or {}).get("error")
+    return [{"status": "error", "error": error} for _ in range(end.stop - end.start)]
+
+
+def _bytes(result: Mapping[str, Any] | None) -> int:
+    size = ((result or {}).get("reference") or {}).get("bytes", 0)
+    return size if isinstance(size, int) else 0

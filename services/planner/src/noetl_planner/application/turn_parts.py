@@ -1,0 +1,46 @@
+"""What a turn is made of: the rules that the operator sets, and what one append will carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from noetl_core.append import Hint
+from noetl_core.envelope import Draft
+from noetl_core.errors import NoetlError
+from noetl_core.fold import State
+
+from noetl_planner.application.asks import Ask
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRules:
+    """What the operator sets: how long claims last, where wake-ups go, and the clock that dates events."""
+
+    lease_seconds: float
+    now: Callable[[], datetime]
+    work_subject: Callable[[str, str], str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """What one append will carry, and how each ask is answered once it has succeeded."""
+
+    state: State
+    now: datetime
+    """When what is asked happened: the time of its events, and what `now()` gives where they are decided on."""
+    drafts: list[Draft] = field(default_factory=list)
+    hints: list[Hint] = field(default_factory=list)
+    answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
+    refusals: list[tuple[Ask, NoetlError]] = field(default_factory=list)
+    left: Sequence[Ask] = ()
+    """What was not looked at, because the append has become large."""
+
+
+def constant(value: Answer) -> Callable[[], Answer]:
+    """An answer that is known when the turn is planned."""
+    return lambda: value

@@ -1,0 +1,96 @@
+"""The frame contract over gRPC."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.frame.v1 import frame_pb2 as pb
+from noetl.frame.v1 import frame_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import commands as command_mapping
+from noetl_contracts.mapping import frames as mapping
+from noetl_contracts.mapping.events import json_object, payload_ref
+from noetl_contracts.mapping.times import moment
+from noetl_core.errors import NotPermitted
+from noetl_core.ports.frames import Frames
+from noetl_servicekit.callers import Role, current_caller
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["FrameService"].full_name
+
+
+def register(server: grpc.aio.Server, frames: Frames) -> None:
+    """Serve the contract."""
+    pb_grpc.add_FrameServiceServicer_to_server(FrameServicer(frames), server)
+
+
+class FrameServicer(pb_grpc.FrameServiceServicer):
+    """Translates; the actors decide."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+
+    async def Claim(  # noqa: N802 - named by the contract
+        self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
+    ) -> pb.ClaimResponse:
+        """Claim the next frames of slots."""
+        _only_services()
+        claims = await self._frames.claim_frames(
+            command_mapping.worker(request.worker), [mapping.slot(slot) for slot in request.slots]
+        )
+        return pb.ClaimResponse(outcomes=[mapping.claim_message(claim) for claim in claims])
+
+    async def Commit(  # noqa: N802 - named by the contract
+        self, request: pb.CommitRequest, context: grpc.aio.ServicerContext[pb.CommitRequest, pb.CommitResponse]
+    ) -> pb.CommitResponse:
+        """Take the outcomes of a frame."""
+        _only_services()
+        commit = await self._frames.commit_frame(
+            command_mapping.worker(request.worker),
+            mapping.key(request.key),
+            mapping.committed_rows(request),
+            wants_next=request.wants_next,
+            variables=command_mapping.variables(request.set),
+            logs=payload_ref(request.logs) if request.HasField("logs") else None,
+        )
+        return pb.CommitResponse(next=mapping.frame_message(commit.next), stream_version=commit.stream_version)
+
+    async def Fail(  # noqa: N802 - named by the contract
+        self, request: pb.FailRequest, context: grpc.aio.ServicerContext[pb.FailRequest, pb.FailResponse]
+    ) -> pb.FailResponse:
+        """Take the failure of an attempt."""
+        _only_services()
+        commit = await self._frames.fail_frame(
+            command_mapping.worker(request.worker),
+            mapping.key(request.key),
+            json_object(request.result_json, "result_json"),
+            retryable=request.retryable,
+            wants_next=request.wants_next,
+            logs=payload_ref(request.logs) if request.HasField("logs") else None,
+        )
+        return pb.FailResponse(next=mapping.frame_message(commit.next), stream_version=commit.stream_version)
+
+    async def Heartbeat(  # noqa: N802 - named by the contract
+        self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse]
+    ) -> pb.HeartbeatResponse:
+        """Keep frames."""
+        _only_services()
+        beats = await self._frames.heartbeat_frames(
+            command_mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
+        )
+        return mapping.beats_message(beats)
+
+    async def Abandon(  # noqa: N802 - named by the contract
+        self, request: pb.AbandonRequest, context: grpc.aio.ServicerContext[pb.AbandonRequest, pb.AbandonResponse]
+    ) -> pb.AbandonResponse:
+        """Give up a silent attempt."""
+        _only_services()
+        version = await self._frames.abandon_frame(
+            mapping.key(request.key),
+            expected_aggregate_version=request.expected_aggregate_version,
+            lease_until=moment(request.lease_until),
+            reclaimer=request.reclaimer,
+        )
+        return pb.AbandonResponse(stream_version=version)
+
+
+def _only_services() -> None:
+    if not current_caller().may(Role.SERVICE):
+        raise NotPermitted("frames are for NoETL's own workers")

@@ -1,0 +1,418 @@
+"""Stages of frames over the planner's own turns: what is told of them, and who may have which frame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from noetl_core.canonical import encode
+from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, InvalidInput, LeaseLost, NoetlError
+from noetl_core.payloads import refer_to
+from noetl_core.ports.commands import Variables, Worker
+from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, GrantedFrame, StageSlot
+from noetl_core.ports.steering import SteerAction
+from noetl_core.state_json import decode_state, encode_state
+from noetl_testkit.planning import WORKER, Planning
+from noetl_testkit.until import until
+
+OTHER = Worker(worker_id="bob")
+
+ROWS = """
+workflow:
+- step: each
+  loop: {in: "{{ range(n) | list }}", spec: {mode: MODE, max_in_flight: WIDTH, engine: inline, frame: FRAME}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after, when: "{{ output.data.status != 'error' }}"}]}
+- {step: after, tool: {kind: noop}}
+"""
+
+
+def rows(*, mode: str = "parallel", width: int = 2, frame: str = "{max_rows: 4}") -> str:
+    return ROWS.replace("MODE", mode).replace("WIDTH", str(width)).replace("FRAME", frame)
+
+
+def stored(**context: Any) -> dict[str, Any]:
+    reference = {"type": "object_store", "ref_id": "r", "uri": "noetl://r"}
+    return {"status": "ok", "reference": reference, "parent_ref": None, "context": context}
+
+
+def failure(*, retryable: bool = False) -> dict[str, Any]:
+    error = {"kind": "unknown", "code": "BAD", "message": "no", "retryable": retryable}
+    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
+
+
+class Frames:
+    """The worker's side of frames, by hand."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.planning = planning
+
+    @property
+    def stage(self) -> Any:
+        return self.planning.state.execution.stages["each"]
+
+    async def claims(self, slot: int = 0, *, worker: Worker = WORKER) -> FrameClaim:
+        wanted = StageSlot(execution_id=self.planning.execution_id, stage_id=self.stage.stage_id, slot=slot)
+        (claim,) = await self.planning.actors.claim_frames(worker, [wanted])
+        return claim
+
+    async def claim(self, slot: int = 0, *, worker: Worker = WORKER) -> GrantedFrame:
+        claim = await self.claims(slot, worker=worker)
+        assert claim.frame is not None, claim.refusal
+        return claim.frame
+
+    async def commit(
+        self,
+        frame: GrantedFrame,
+        *,
+        worker: Worker = WORKER,
+        stop: int | None = None,
+        failed: int = 0,
+        wants_next: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> FrameCommit:
+        stop = frame.rows.stop if stop is None else stop
+        error = {"index": frame.rows.start, "code": "BAD", "message": "no"} if failed else None
+        outcome = CommittedRows(
+            result=stored(), stop=stop, success=stop - frame.rows.start - failed, failed=failed, first_error=error
+        )
+        return await self.planning.actors.commit_frame(
+            worker, frame.key, outcome, wants_next=wants_next, variables=Variables(values=variables or {})
+        )
+
+    async def run_out(self, frame: GrantedFrame | None, *, failed: int = 0) -> int:
+        """Commit what is handed over until nothing is; returns how many frames that were."""
+        count = 0
+        while frame is not None:
+            frame = (await self.commit(frame, failed=failed)).next
+            count += 1
+        return count
+
+
+async def begun(yaml: str, **workload: Any) -> Frames:
+    return Frames(await Planning().start(yaml, **workload))
+
+
+def told(planning: Planning) -> Counter[str]:
+    return Counter(name for name in planning.types() if name.startswith(("frame.", "stage.", "loop.")))
+
+
+async def test_a_frame_is_three_events_and_a_stage_two_whatever_the_rows() -> None:
+    frames = await begun(rows(), n=18)
+
+    first, second = await frames.claim(0), await frames.claim(1)
+    assert (first.rows.start, first.rows.stop, second.rows.start, second.rows.stop) == (0, 4, 4, 8)
+    assert first.rows.values == (0, 1, 2, 3)
+    await frames.run_out(first)
+    await frames.run_out(second)
+
+    counts = told(frames.planning)
+    assert counts == {
+        "stage.opened": 1,
+        "frame.dispatched": 5,
+        "frame.started": 5,
+        "frame.committed": 5,
+        "stage.closed": 1,
+        "loop.done": 1,
+    }
+    assert frames.planning.entered() == ["each", "after"]
+    loop = frames.planning.state.execution.loops["each"]
+    assert (loop.success, loop.failed, loop.status) == (18, 0, "ok")
+
+
+async def test_a_commit_hands_over_the_next_frame_in_one_append() -> None:
+    frames = await begun(rows(), n=18)
+    commits: list[list[str]] = []
+    frames.planning.log.on_commit.append(
+        lambda events: commits.append([placed.stored.envelope().event_type for placed in events])
+    )
+    await frames.commit(await frames.claim(0))
+
+    assert commits == [
+        ["frame.dispatched", "frame.started"],
+        ["frame.committed", "frame.dispatched", "frame.started"],
+    ]
+
+
+async def test_an_empty_collection_opens_and_closes_its_stage() -> None:
+    frames = await begun(rows(), n=0)
+
+    assert told(frames.planning) == {"stage.opened": 1, "stage.closed": 1, "loop.done": 1}
+    assert frames.planning.entered() == ["each", "after"]
+
+
+async def test_a_slot_has_one_frame_at_a_time_and_a_stage_as_many_as_it_has_slots() -> None:
+    frames = await begun(rows(), n=18)
+    held = await frames.claim(0)
+
+    assert (await frames.claims(0, worker=OTHER)).refusal == "frame.held"
+    assert (await frames.claim(0)).key == held.key
+    assert (await frames.claims(2)).refusal == "stage.no_such_slot"
+    await frames.claim(-1)
+    assert (await frames.claims(-1)).refusal == "stage.full"
+    assert told(frames.planning)["frame.dispatched"] == 2
+
+
+async def test_a_repeated_commit_is_answered_with_the_frame_that_came_with_it() -> None:
+    frames = await begun(rows(), n=18)
+    first = await frames.claim(0)
+    answer = await frames.commit(first)
+    again = await frames.commit(first)
+
+    assert answer.next is not None and again.next is not None
+    assert again.next.key == answer.next.key
+    assert told(frames.planning)["frame.committed"] == 1
+
+
+async def test_a_repeated_commit_of_the_last_frame_is_no_error() -> None:
+    frames = await begun(rows(), n=3)
+    last = await frames.claim(0)
+    answer = await frames.commit(last)
+
+    assert (await frames.commit(last)).stream_version == answer.stream_version
+    with pytest.raises(FrameAlreadyTerminal, match=r"frame\.committed at version"):
+        await frames.commit(last, worker=OTHER)
+
+
+async def test_rows_that_are_left_go_to_a_follow_up_frame() -> None:
+    frames = await begun(rows(), n=10)
+    first = await frames.claim(0)
+    answer = await frames.commit(first, stop=1)
+
+    assert answer.next is not None
+    assert (answer.next.rows.start, answer.next.rows.stop, answer.next.rows.index) == (1, 4, 1)
+    await frames.run_out(answer.next)
+    assert frames.planning.state.execution.loops["each"].success == 10
+
+
+async def test_counts_that_are_not_those_of_the_rows_are_refused_and_change_nothing() -> None:
+    frames = await begun(rows(), n=10)
+    frame = await frames.claim(0)
+    with pytest.raises(InvalidInput, match="not these outcomes"):
+        await frames.commit(frame, stop=7)
+    with pytest.raises(InvalidInput, match="where its outcomes are stored"):
+        CommittedRows(result={"status": "ok", "reference": None}, stop=4, success=4, failed=0)
+    assert told(frames.planning)["frame.committed"] == 0
+
+
+async def test_a_silent_frame_is_abandoned_after_its_lease_and_offered_again_with_the_same_rows() -> None:
+    frames = await begun(rows(frame="{max_rows: 4, lease_seconds: 20}"), n=10)
+    planning = frames.planning
+    lost = await frames.claim(0)
+    assert (await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)).passed == 0
+
+    planning.pass_time(21)
+    assert (await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)).passed == 1
+    found = await frames.claim(1, worker=OTHER)
+
+    assert (found.key.frame_id, found.key.attempt, found.rows.start) == (lost.key.frame_id, 2, 0)
+    with pytest.raises(LeaseLost, match="bob"):
+        await frames.commit(lost)
+    assert told(planning)["frame.abandoned"] == 1
+
+
+async def test_a_heartbeat_keeps_a_frame() -> None:
+    frames = await begun(rows(frame="{max_rows: 4, lease_seconds: 20}"), n=10)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    planning.pass_time(15)
+    assert not (await planning.actors.heartbeat_frames(WORKER, [frame.key])).lost
+    planning.pass_time(15)
+    assert (await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)).passed == 0
+    assert (await planning.actors.heartbeat_frames(OTHER, [frame.key])).lost == {frame.key}
+
+
+async def test_an_abandonment_of_a_frame_that_was_heard_of_is_refused() -> None:
+    frames = await begun(rows(frame="{max_rows: 4, lease_seconds: 20}"), n=10)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    seen = frames.stage.frames[frame.key.frame_id]
+    await planning.actors.heartbeat_frames(WORKER, [frame.key])
+    planning.pass_time(60)
+    with pytest.raises(NoetlError):
+        await planning.actors.abandon_frame(
+            frame.key,
+            expected_aggregate_version=seen.aggregate_version,
+            lease_until=seen.lease_until,
+            reclaimer="urn:test",
+        )
+
+
+async def test_rows_fail_when_the_attempts_at_their_frame_are_used_up() -> None:
+    frames = await begun(rows(frame="{max_rows: 4, lease_seconds: 20, max_attempts: 2}"), n=4)
+    planning = frames.planning
+    for _ in range(2):
+        await frames.claim(0)
+        planning.pass_time(21)
+        await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+
+    loop = planning.state.execution.loops["each"]
+    assert (loop.success, loop.failed, loop.status) == (0, 4, "error")
+    assert loop.first_error is not None and loop.first_error["code"] == "frame.attempts_exhausted"
+    assert told(planning)["loop.done"] == 1
+
+
+@pytest.mark.parametrize(("retryable", "attempts"), [(True, 3), (False, 1)])
+async def test_a_failed_frame_is_tried_again_only_if_that_may_help(retryable: bool, attempts: int) -> None:
+    frames = await begun(rows(), n=4)
+    frame: GrantedFrame | None = await frames.claim(0)
+    while frame is not None:
+        answer = await frames.planning.actors.fail_frame(
+            WORKER, frame.key, failure(), retryable=retryable, wants_next=True
+        )
+        frame = answer.next
+
+    assert told(frames.planning)["frame.failed"] == attempts
+    assert frames.planning.state.execution.loops["each"].failed == 4
+
+
+async def test_a_failure_budget_counts_rows() -> None:
+    yaml = rows().replace("engine: inline,", "engine: inline, failure_budget: {count: 2},")
+    frames = await begun(yaml, n=8)
+    first = await frames.claim(0)
+    await frames.run_out((await frames.commit(first, failed=2)).next)
+
+    assert frames.planning.state.execution.loops["each"].status == "partial"
+    assert frames.planning.entered() == ["each", "after"]
+
+
+async def test_with_fail_fast_no_further_frame_is_dispatched() -> None:
+    yaml = rows(mode="sequential").replace(
+        "  tool: {kind: noop}\n  next", "  spec: {policy: {failure: {mode: fail_fast}}}\n  tool: {kind: noop}\n  next"
+    )
+    frames = await begun(yaml, n=40)
+    answer = await frames.commit(await frames.claim(0), failed=4)
+
+    assert answer.next is None
+    assert frames.planning.types()[-1] == "playbook.failed"
+    assert told(frames.planning)["stage.closed"] == 1
+
+
+async def test_frames_of_a_sequential_loop_see_what_earlier_ones_have_set() -> None:
+    frames = await begun(rows(mode="sequential"), n=8)
+    answer = await frames.commit(await frames.claim(0), variables={"seen": 1})
+
+    assert answer.next is not None
+    assert answer.next.step.variables.values == {"seen": 1}
+
+
+async def test_frames_of_a_parallel_loop_do_not_see_what_others_have_set() -> None:
+    frames = await begun(rows(), n=8)
+    answer = await frames.commit(await frames.claim(0), variables={"seen": 1})
+
+    assert answer.next is not None
+    assert answer.next.step.variables.values == {}
+    assert frames.planning.state.execution.variables == {"seen": 1}
+
+
+async def test_a_paused_stage_gives_out_no_frame_and_goes_on_when_it_is_resumed() -> None:
+    frames = await begun(rows(), n=12)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    await planning.actors.steer(planning.execution_id, SteerAction.PAUSE, by="me", reason="")
+
+    assert (await frames.commit(frame)).next is None
+    assert (await frames.claims(0)).refusal == "execution.paused"
+    hinted = len(planning.log.hints)
+    await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="me", reason="")
+    assert len(planning.log.hints) == hinted + 2
+    await frames.run_out(await frames.claim(0))
+    assert planning.entered() == ["each", "after"]
+
+
+async def test_a_stage_that_ended_while_paused_is_left_when_it_is_resumed() -> None:
+    frames = await begun(rows(), n=4)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    await planning.actors.steer(planning.execution_id, SteerAction.PAUSE, by="me", reason="")
+    await frames.commit(frame)
+    assert planning.entered() == ["each"]
+    await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="me", reason="")
+    assert planning.entered() == ["each", "after"]
+
+
+async def test_a_step_that_takes_too_long_closes_its_stage_and_its_frames_are_lost() -> None:
+    yaml = rows().replace("  tool: {kind: noop}\n  next", "  spec: {timeout: 60}\n  tool: {kind: noop}\n  next")
+    frames = await begun(yaml, n=12)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    planning.pass_time(61)
+    await planning.actors.heartbeat_frames(WORKER, [frame.key])
+    await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+
+    counts = told(planning)
+    assert (counts["stage.closed"], counts["loop.done"]) == (1, 1)
+    assert (await planning.actors.heartbeat_frames(WORKER, [frame.key])).lost == {frame.key}
+    with pytest.raises((FrameAlreadyTerminal, AlreadyTerminal)):
+        await frames.commit(frame)
+
+
+async def test_slots_that_are_left_free_are_hinted_once() -> None:
+    frames = await begun(rows(width=3), n=100)
+    planning = frames.planning
+    slots = [hint.message_id.rpartition("/")[2] for hint in planning.log.hints]
+    assert slots == ["0", "1", "2"]
+
+    await frames.commit(await frames.claim(1), wants_next=False)
+    assert [hint.message_id.rpartition("/")[2] for hint in planning.log.hints[3:]] == ["1"]
+
+
+async def test_another_planner_goes_on_from_the_log() -> None:
+    frames = await begun(rows(), n=18)
+    first = await frames.claim(0)
+    second = (await frames.commit(first)).next
+    await frames.planning.replace_planner()
+
+    assert second is not None
+    await frames.run_out(second)
+    assert frames.planning.entered() == ["each", "after"]
+    assert told(frames.planning)["frame.committed"] == 5
+
+
+async def test_state_is_written_and_read_without_loss() -> None:
+    frames = await begun(rows(frame="{max_rows: 4, lease_seconds: 20}"), n=40)
+    planning = frames.planning
+    await frames.claim(1)
+    planning.pass_time(21)
+    await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+    await frames.commit(await frames.claim(0), stop=2)
+
+    assert decode_state(encode_state(planning.state)) == planning.state
+
+
+async def test_templates_of_a_policy_are_rendered_when_the_stage_opens() -> None:
+    frames = await begun(rows(frame='{max_rows: "{{ size }}"}'), n=18, size=9)
+    assert (await frames.claim(0)).rows.stop == 9
+
+
+async def test_a_policy_that_is_none_fails_the_step() -> None:
+    frames = await begun(rows(frame='{max_rows: "{{ size }}"}'), n=18, size="many")
+    planning = frames.planning
+    await until(lambda: planning.types()[-1] == "playbook.failed")
+    error = planning.state.execution.error
+    assert error is not None and error["code"] == "frame.invalid_policy"
+    assert told(planning) == {"loop.done": 1}
+
+
+async def test_state_does_not_grow_with_the_frames_behind_it() -> None:
+    frames = await begun(rows(frame="{max_rows: 50}"), n=20_000)
+    planning = frames.planning
+    await planning.run("each:evaluate_loop", _collection(20_000))  # the planner itself never has the items
+    sizes: list[int] = []
+    frame: GrantedFrame | None = await frames.claim(0)
+    while frame is not None:
+        frame = (await frames.commit(frame)).next
+        if frame is not None and frame.rows.index % 100 == 50:
+            sizes.append(len(encode_state(planning.state)))
+
+    assert told(planning)["frame.committed"] == 400
+    assert max(sizes) - min(sizes) < 200
+
+
+def _collection(count: int) -> dict[str, Any]:
+    """What a worker answers that has stored the items of a loop."""
+    ref = refer_to(encode([0]), tenant_id="t", organization_id="o", media_type="application/json").to_json()
+    answers = {"loop/in": {"ref": ref, "type": "list", "count": count}, "loop/max_in_flight": {"is": 2}}
+    return {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": answers}}

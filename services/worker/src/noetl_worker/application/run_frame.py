@@ -1,0 +1,281 @@
+"""Runs one frame in this process: its rows are resolved once, their outcomes stored as one payload, and then told."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.errors import NoetlError, NotFound
+from noetl_core.playbook.model import LoopMode, Playbook, Step
+from noetl_core.ports.commands import GrantedCommand, Variables
+from noetl_core.stages.rows import FrameRows
+
+from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
+from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
+from noetl_worker.application.frame_names import frame_names
+from noetl_worker.application.frame_work import FRAME_COUNTS
+from noetl_worker.application.iteration import Iteration
+from noetl_worker.application.loop_items import LoopItems
+from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, told_alone
+from noetl_worker.application.pipeline import Pipeline, PipelinePark
+from noetl_worker.application.pipeline_run import PipelineEnd
+from noetl_worker.application.step_names import StepNames
+
+RETRY_SECONDS: Final = (0.05, 0.2, 0.8)
+"""Pauses before a row is tried again for trouble that is not its own; after that it is the row's outcome."""
+
+StoreVariables = Callable[[ResultPlace, Mapping[str, JsonValue]], Awaitable[Variables]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Told:
+    """What has become of the rows so far."""
+
+    bodies: list[bytes] = field(default_factory=list)
+    success: int = 0
+    failed: int = 0
+    breaks: int = 0
+    first_error: JsonObject | None = None
+    variables: dict[str, JsonValue] = field(default_factory=dict)
+
+    def take(self, index: int, end: PipelineEnd) -> None:
+        """The outcome of the row at an index of the loop."""
+        outcome, body = told_alone(end.outcome)
+        self.bodies.append(body)
+        self.variables.update(end.variables)
+        if outcome.error is None:
+            self.success += 1
+            self.breaks += end.broke
+            return
+        self.failed += 1
+        error = outcome.error
+        self.first_error = self.first_error or {
+            "index": index,
+            "code": error.code[:128],
+            "message": error.message[:500],
+        }
+
+
+class RunFrame:
+    """Whatever goes wrong with a row is its outcome; a frame fails as a whole only if it is processed as a whole."""
+
+    def __init__(
+        self,
+        *,
+        names: StepNames,
+        pipeline: Pipeline,
+        persist: PersistBeforeEmit,
+        items: LoopItems,
+        store_output: StoreOutput,
+        store_variables: StoreVariables,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._names = names
+        self._pipeline = pipeline
+        self._persist = persist
+        self._items = items
+        self._store_output = store_output
+        self._store_variables = store_variables
+        self._clock = clock
+        self._sleep = sleep
+
+    async def __call__(self, command: GrantedCommand, playbook: Playbook, place: ResultPlace) -> CommandEnd:
+        """The result that closes the frame; counts of its rows stand in its context, for whoever delivers it."""
+        frame, step = command.frame, playbook.steps[command.step]
+        if frame is None or step.loop is None:
+            raise AssertionError("not a frame")
+        began = self._clock()
+        try:
+            rows = within_bytes(await self._items.rows(frame), frame.bounds.max_bytes)
+            names = await self._names(command, playbook)
+        except NotFound as exc:
+            return CommandEnd(result=failed_result(exc, retryable=True))
+        captured = CapturedOutput()
+        told = _Told()
+        if frame.bounds.process == "frame":
+            end = await self._run(command, playbook, names, _whole(step, frame, rows), key=f"frame/{frame.start}")
+            _keep(captured, end.captured)
+            if end.outcome.error is not None:
+                logs = await self._store_output(command, captured)
+                return CommandEnd(result=_failed(end.outcome), logs=logs)
+            told.take(frame.start, end)
+            told.success, told.breaks = len(rows), len(rows) if end.broke else 0
+            done = len(rows)
+        else:
+            ends = await self._run_rows(command, playbook, names, rows, until=began + frame.bounds.max_seconds)
+            for number, end in enumerate(ends):
+                told.take(frame.start + number, end)
+                _keep(captured, end.captured)
+            done = len(ends)
+        return await self._told(command, place, frame, told, captured, stop=frame.start + done, began=began)
+
+    async def _told(
+        self,
+        command: GrantedCommand,
+        place: ResultPlace,
+        frame: FrameRows,
+        told: _Told,
+        captured: CapturedOutput,
+        *,
+        stop: int,
+        began: float,
+    ) -> CommandEnd:
+        """Bytes first: the outcomes are one list, whatever the number of rows."""
+        body = b"[" + b",".join(told.bodies) + b"]"
+        try:
+            reference = await self._persist.store_told(place, body)
+            variables = await self._store_variables(place, told.variables)
+        except NoetlError as exc:  # The tools have run; another attempt has the same keys for its effects.
+            return CommandEnd(result=failed_result(exc, retryable=True))
+        counts: JsonObject = {
+            "stop": stop,
+            "success": told.success,
+            "failed": told.failed,
+            "breaks": told.breaks,
+            "first_error": told.first_error,
+        }
+        context: JsonObject = {
+            "row_count": stop - frame.start,
+            "size_bytes": len(body),
+            "duration_ms": round((self._clock() - began) * 1000, 3),
+            FRAME_COUNTS: counts,
+        }
+        parent = parent_ref_id(command)
+        result: JsonObject = {
+            "status": "ok",
+            "reference": reference,
+            "parent_ref": None if parent is None else {"ref_id": parent},
+            "context": context,
+        }
+        return CommandEnd(result=result, variables=variables, logs=await self._store_output(command, captured))
+
+    async def _run_rows(
+        self,
+        command: GrantedCommand,
+        playbook: Playbook,
+        names: Mapping[str, object],
+        rows: Sequence[JsonValue],
+        *,
+        until: float,
+    ) -> list[PipelineEnd]:
+        """Rows begin in order, so those that have run when time is up are the first ones; the first always runs."""
+        step, frame = playbook.steps[command.step], command.frame
+        if step.loop is None or frame is None:
+            raise AssertionError("not a frame")
+        at_once = min(frame.bounds.row_concurrency, len(rows))
+        is_sequential = step.loop.mode is LoopMode.SEQUENTIAL and at_once == 1
+        ends: dict[int, PipelineEnd] = {}
+        variables: dict[str, JsonValue] = {}
+        numbers = iter(range(len(rows)))
+
+        async def take_turns() -> None:
+            for number in numbers:
+                seen = _with_variables(names, variables) if is_sequential and variables else names
+                item = _row(step, frame, rows, number)
+                end = await self._run(command, playbook, seen, item, key=str(frame.start + number))
+                ends[number] = end
+                variables.update(end.variables)
+                if self._clock() >= until:
+                    return
+
+        async with asyncio.TaskGroup() as turns:
+            for _ in range(at_once):
+                turns.create_task(take_turns())
+        return [ends[number] for number in sorted(ends)]
+
+    async def _run(
+        self,
+        command: GrantedCommand,
+        playbook: Playbook,
+        names: Mapping[str, object],
+        iteration: Iteration,
+        *,
+        key: str,
+    ) -> PipelineEnd:
+        """One run of the step's tasks; its key for effects is the same in every attempt at the frame."""
+        own = {**names, "idempotency_key": f"{command.idempotency_key}/{key}"}
+        tries = iter(RETRY_SECONDS)
+        while True:
+            try:
+                end = await self._pipeline(
+                    command,
+                    playbook.steps[command.step],
+                    own,
+                    workbook=playbook.workbook,
+                    keychain=playbook.keychain,
+                    iteration=iteration,
+                )
+            except NoetlError as exc:
+                pause = next(tries, None)
+                if exc.retryable and pause is not None:
+                    await self._sleep(pause)
+                    continue
+                failed = Outcome.failed(
+                    kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message, retryable=exc.retryable
+                )
+                return PipelineEnd(outcome=failed)
+            if isinstance(end, PipelinePark):  # refused at registration, but for what a template names
+                message = "a playbook that is waited for cannot run in frames"
+                return PipelineEnd(
+                    outcome=Outcome.failed(kind=ErrorKind.UNKNOWN, code="WAIT_IN_FRAME", message=message)
+                )
+            return end
+
+
+def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
+    """As many rows as fit, and one in any case; the rest goes to a follow-up frame."""
+    taken: list[JsonValue] = []
+    size = 0
+    for row in rows:
+        size += len(encode(row))
+        if taken and size > max_bytes:
+            break
+        taken.append(row)
+    return taken
+
+
+def _row(step: Step, frame: FrameRows, rows: Sequence[JsonValue], number: int) -> Iteration:
+    return Iteration(
+        iterator=step.loop.iterator if step.loop else "item",
+        value=rows[number],
+        index=frame.start + number,
+        total=frame.total,
+        frame=frame_names(frame, rows, row_index=number),
+    )
+
+
+def _whole(step: Step, frame: FrameRows, rows: Sequence[JsonValue]) -> Iteration:
+    return Iteration(
+        iterator=step.loop.iterator if step.loop else "item",
+        value=list(rows),
+        index=frame.start,
+        total=frame.total,
+        frame=frame_names(frame, rows, row_index=None),
+    )
+
+
+def _with_variables(names: Mapping[str, object], variables: Mapping[str, JsonValue]) -> dict[str, object]:
+    """§7.3: rows of a sequential loop see what earlier ones have set."""
+    ctx = names.get("ctx")
+    seen = {**(ctx if isinstance(ctx, Mapping) else {}), **variables}
+    return {**names, **variables, "ctx": seen, "workload": seen}
+
+
+def _keep(captured: CapturedOutput, printed: CapturedOutput) -> None:
+    for output in (*printed.first, *printed.last):
+        captured.keep(output)
+    captured.left_out += printed.left_out
+
+
+def _failed(outcome: Outcome) -> JsonObject:
+    """The failure of a frame that was processed as a whole; what it kept besides its error is not stored."""
+    told, _ = told_alone(outcome)
+    described = told.error.to_json() if told.error else {}
+    described["message"] = str(described.get("message", ""))[:1000]
+    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": described}}
