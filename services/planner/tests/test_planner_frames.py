@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from noetl_core.append import END_KEY
 from noetl_core.canonical import encode
 from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, InvalidInput, LeaseLost, NoetlError
+from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.payloads import refer_to
 from noetl_core.ports.commands import Variables, Worker
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, GrantedFrame, StageSlot
@@ -416,3 +418,16 @@ def _collection(count: int) -> dict[str, Any]:
     ref = refer_to(encode([0]), tenant_id="t", organization_id="o", media_type="application/json").to_json()
     answers = {"loop/in": {"ref": ref, "type": "list", "count": count}, "loop/max_in_flight": {"is": 2}}
     return {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": answers}}
+
+
+async def test_a_stage_is_closed_with_an_execution_that_somebody_ends() -> None:
+    frames = await begun(rows(), n=12)
+    planning = frames.planning
+    frame = await frames.claim(0)
+    cancelled = ExecutionCancelled(reason="enough", cancelled_by="me")
+    await planning.append(cancelled, key=END_KEY)
+    await until(lambda: told(planning)["loop.done"] == 1)
+
+    assert told(planning)["stage.closed"] == 1
+    assert (await planning.actors.heartbeat_frames(WORKER, [frame.key])).lost == {frame.key}
+    assert (await frames.claims(1)).refusal == "execution.already_terminal"

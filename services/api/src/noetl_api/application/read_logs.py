@@ -15,12 +15,15 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.recorded import Recorded, record
+from noetl_core.stages.events import FrameCommitted, FrameFailed
 from noetl_servicekit.callers import Caller
 
 from noetl_api.application.page_sizes import page_size
 from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.watch_events import WatchEvents
 
+Printing = CallDone | CallFailed | FrameCommitted | FrameFailed
+"""What refers to what calls have printed: those of a command, and those of all rows of a frame."""
 DEFAULT_PAGE: Final = 50
 MAX_PAGE: Final = 200
 MAX_SCANNED_EVENTS: Final = 5_000
@@ -115,7 +118,7 @@ class ReadLogs:
     async def _call(self, event: StoredEvent, step: str) -> EndedCallLog | None:
         recorded = record(event)
         content = recorded.content
-        if not isinstance(content, CallDone | CallFailed) or content.logs is None:
+        if not isinstance(content, Printing) or content.logs is None:
             return None
         if step and content.step != step:
             return None
@@ -126,11 +129,11 @@ class ReadLogs:
         return _ended(recorded, content, log)
 
 
-def _ended(recorded: Recorded, content: CallDone | CallFailed, log: CallLog, missing: str = "") -> EndedCallLog:
+def _ended(recorded: Recorded, content: Printing, log: CallLog, missing: str = "") -> EndedCallLog:
     return EndedCallLog(
         stream_version=recorded.stream_version,
-        command_id=content.command_id,
-        failed=isinstance(content, CallFailed),
+        command_id=content.command_id if isinstance(content, CallDone | CallFailed) else content.frame_id,
+        failed=isinstance(content, CallFailed | FrameFailed),
         ended_at=recorded.ingest_time,
         log=log,
         missing=missing,

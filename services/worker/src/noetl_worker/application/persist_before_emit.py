@@ -93,7 +93,7 @@ class PersistBeforeEmit:
 
     async def store_told(self, place: ResultPlace, body: bytes) -> JsonObject:
         """The reference of outcomes that were spelt before; raises what kept them from being stored."""
-        return _reference(place, await self.put(place, body), kept=PLAINLY_KEPT, view=None)
+        return _reference(place, await self.put(place, body), kept=PLAINLY_KEPT, view=None, table=None)
 
     async def put(self, place: ResultPlace, body: bytes, *, media_type: str = MEDIA_TYPE) -> PayloadRef:
         """Store bytes, again and again for a while; raises what kept them from being stored."""
