@@ -10,10 +10,12 @@ import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import nats
+from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, Placement, StreamConfig
 from noetl_cli.deploy.nats_config import as_text
 from noetl_cli.deploy.supercluster import PASSWORDS, Cluster, Places, Topology, environment, server_config
@@ -37,7 +39,7 @@ class Running:
             return dict(json.load(answer))
 
     @asynccontextmanager
-    async def client(self, cluster: str) -> AsyncIterator[nats.NATS]:
+    async def client(self, cluster: str) -> AsyncIterator[Client]:
         address = f"nats://noetl:{SECRETS[PASSWORDS[0]]}@127.0.0.1:{self.clients[cluster]}"
         connection = await nats.connect(address, max_reconnect_attempts=-1)
         try:
@@ -117,7 +119,7 @@ def test_both_layouts_are_configurations_that_the_server_accepts(tmp_path: Path)
 async def test_events_of_one_cluster_are_consumed_in_the_other_through_gateways(tmp_path: Path) -> None:
     with running(Topology(layout="gateways", clusters=(EU, US)), tmp_path) as servers:
         for here, there in (("eu", "us"), ("us", "eu")):
-            await until(lambda here=here, there=there: _gateway_is_up(servers, here, there))
+            await until(partial(_gateway_is_up, servers, here, there))
         async with servers.client("eu") as eu, servers.client("us") as us:
             stream = StreamConfig(name="EVENTS", subjects=["noetl.events.>"], placement=Placement(cluster="eu"))
             await _once_there_is_a_leader(lambda: eu.jetstream().add_stream(stream))
@@ -127,7 +129,7 @@ async def test_events_of_one_cluster_are_consumed_in_the_other_through_gateways(
             consumer = await us.jetstream().pull_subscribe(
                 "noetl.events.>", durable="elsewhere", stream="EVENTS", config=ConsumerConfig()
             )
-            received = []
+            received: list[int] = []
             while len(received) < 50:
                 for message in await consumer.fetch(50, timeout=30):
                     received.append(int(message.data))

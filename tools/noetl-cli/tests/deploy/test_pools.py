@@ -129,7 +129,6 @@ def test_objects_of_a_supercluster_are_those_of_each_cluster(tmp_path: Path) -> 
     assert 'advertise: "nats-eu.example.com:7222"' in config
     assert "url: $NOETL_NATS_PEER_US" in config
     assert "majority" in result.stderr
-    variables = {
-        one["name"]: one.get("value") for one in documents[-1]["spec"]["template"]["spec"]["containers"][0]["env"]
-    }
+    (container,) = documents[-1]["spec"]["template"]["spec"]["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
     assert variables["NOETL_NATS_PEER_US"] == "nats://gateway:$(NOETL_NATS_CLUSTER_PASSWORD)@nats-us.example.com:7222"

@@ -41,8 +41,13 @@
   valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret | quote }}, key: {{ .Values.postgres.dsnKey | quote }}}}
 {{- end }}
 {{- if has "nats" $needs }}
+{{- if .Values.nats.urlKey }}
+- name: NOETL_NATS_URL
+  valueFrom: {secretKeyRef: {name: {{ .Values.nats.existingSecret | quote }}, key: {{ .Values.nats.urlKey | quote }}}}
+{{- else }}
 - {name: NOETL_NATS_URL, value: {{ .Values.nats.url | quote }}}
-{{- if .Values.nats.existingSecret }}
+{{- end }}
+{{- if and .Values.nats.existingSecret .Values.nats.tokenKey }}
 - {name: NOETL_NATS_TOKEN_FILE, value: {{ printf "/etc/noetl/nats/%s" .Values.nats.tokenKey | quote }}}
 {{- end }}
 {{- end }}

@@ -71,7 +71,7 @@ spec:
         {{- if or (has "token" $needs) (has "tokens" $needs) }}
         - {name: auth, mountPath: /etc/noetl/auth, readOnly: true}
         {{- end }}
-        {{- if and (has "nats" $needs) .Values.nats.existingSecret }}
+        {{- if and (has "nats" $needs) .Values.nats.existingSecret .Values.nats.tokenKey }}
         - {name: nats, mountPath: /etc/noetl/nats, readOnly: true}
         {{- end }}
         {{- if and (has "credentialKeys" $needs) .Values.credentialKeys.existingSecret }}
@@ -87,7 +87,7 @@ spec:
     - name: auth
       secret: {secretName: {{ .Values.auth.existingSecret | default (printf "noetl-%s-auth" .Chart.Name) | quote }}, defaultMode: 288}
     {{- end }}
-    {{- if and (has "nats" $needs) .Values.nats.existingSecret }}
+    {{- if and (has "nats" $needs) .Values.nats.existingSecret .Values.nats.tokenKey }}
     - name: nats
       secret: {secretName: {{ .Values.nats.existingSecret | quote }}, defaultMode: 288}
     {{- end }}
