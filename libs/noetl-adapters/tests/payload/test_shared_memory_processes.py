@@ -18,7 +18,7 @@ from noetl_adapters.payload.shm_tier import SharedMemoryTier
 from noetl_adapters.payload.tiers import Miss
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE
-from noetl_testkit.shared_memory import Reports, bytes_in, reference, table
+from noetl_testkit.shared_memory import Reports, ample_room, bytes_in, reference, table
 
 STORE = "s3://bucket"
 TABLE = table(1, size=1_000_000)
@@ -27,7 +27,7 @@ CHILD = """
 import asyncio, os, sys, time
 from pathlib import Path
 from noetl_adapters.payload.open_shm import SharedMemorySettings, open_shared_memory
-from noetl_testkit.shared_memory import Reports, bytes_in, reference, table
+from noetl_testkit.shared_memory import Reports, ample_room, reference, table
 
 directory, store, action = sys.argv[1:]
 data = table(1, size=1_000_000)
@@ -43,7 +43,7 @@ async def main():
     settings = SharedMemorySettings(
         budget_bytes=64_000_000, lease_seconds=600, grace_seconds=60, directory=Path(directory), node_id="node"
     )
-    async with open_shared_memory(settings, store, {}, reports=Reports(), warn=print) as tier:
+    async with open_shared_memory(settings, store, {}, reports=Reports(), warn=print, room=ample_room) as tier:
         if action == "half":
             os.pwrite = write_half
         if action in ("produce", "half"):
@@ -88,7 +88,8 @@ def child(directory: Path, action: str, *, store: str = STORE) -> Iterator[Child
 
 @asynccontextmanager
 async def opened(directory: Path, *, store: str = STORE) -> AsyncIterator[SharedMemoryTier]:
-    async with open_shared_memory(settings_of(directory), store, {}, reports=Reports(), warn=pytest.fail) as tier:
+    settings = settings_of(directory)
+    async with open_shared_memory(settings, store, {}, reports=Reports(), warn=pytest.fail, room=ample_room) as tier:
         assert tier is not None
         yield tier
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from noetl_adapters.payload.memory_room import room_bytes
 from noetl_adapters.payload.shm_directory import SHM_DIRECTORY, NodeDirectory, directory_name, remove_unused
 from noetl_adapters.payload.shm_segment import Machine
 from noetl_adapters.payload.shm_tier import SharedMemoryTier
@@ -39,6 +40,7 @@ async def open_shared_memory(
     *,
     reports: TierReports,
     warn: Callable[[str], None],
+    room: Callable[[int], int] = room_bytes,
 ) -> AsyncIterator[SharedMemoryTier | None]:
     """The tier of the store at an address, kept tidy while it is open; None, and a warning, where there can be none."""
     if not settings.budget_bytes:
@@ -61,6 +63,7 @@ async def open_shared_memory(
         grace_seconds=settings.grace_seconds,
         reports=reports,
         warn=warn,
+        room=room,
     )
     await tier.sweep(thoroughly=True)
     sweeping = asyncio.create_task(_sweep(tier, max(settings.grace_seconds / 2, _SHORTEST_SWEEP_SECONDS)))

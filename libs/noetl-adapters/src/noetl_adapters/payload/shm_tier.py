@@ -188,10 +188,10 @@ class SharedMemoryTier:
                 if present is not None:
                     self._node.set_lease(name, max(end_ns, present.lease_end_ns))
                     return self._hint(name, segment)
-                if not self._make_room(entries, segment.size):
-                    return FULL
                 if segment.size > self._room(self._node.descriptor):
                     return NO_ROOM
+                if not self._make_room(entries, segment.size):
+                    return FULL
                 new = NewSegment(self._node, segment.size)
             try:
                 new.fill(start=segment.to_bytes(), data=data, data_offset=DATA_OFFSET)
@@ -223,7 +223,6 @@ class SharedMemoryTier:
             leaving.append(entry.name)
             used, count = used - entry.size, count - 1
         if used + size > self._budget_bytes or count >= MAX_SEGMENTS:
-            self._reports.holds(self.name, sum(entry.size for entry in entries))
             return False
         for name in leaving:
             self._node.remove(name)
