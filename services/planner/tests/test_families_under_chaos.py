@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.start_execution import StartExecution, StartRequest
 from noetl_api.telemetry import ApiMetrics
+from noetl_core.append import Appended, AppendRequest
 from noetl_core.canonical import decode
 from noetl_core.children.state import ParkedCall, StartingCall, call_id
 from noetl_core.commands.state import CommandStatus
 from noetl_core.envelope import verify_link
 from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.execution_view import late_after
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
+from noetl_core.ports.event_log import EventPage, Scope
 from noetl_planner.application.actors import Actors
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.chaos import SCOPE, ChaosWorld
+from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.until import until
 
+Answer = TypeVar("Answer")
 SERVICE = Caller(name="worker", tenant_id="*", organization_id="*", role=Role.SERVICE)
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: %s}\nworkflow:\n"
 PARENT = (
@@ -219,6 +225,73 @@ async def test_a_cancelled_parent_leaves_no_child_running_whoever_starts_one_mea
     assert ended["execution.cancelled"] + ended["playbook.completed"] == 1
     if ended["execution.cancelled"]:
         assert world.is_over()
+
+
+class DyingLog:
+    """The log of an api that is killed at one of its calls, before or after it took effect."""
+
+    def __init__(self, log: InMemoryEventLog, *, at_call: int, after: bool) -> None:
+        self._log = log
+        self._left = at_call
+        self._after = after
+
+    async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
+        return await self._do(self._log.append(request))
+
+    async def read(self, scope: Scope | None, execution_id: int, **options: Any) -> EventPage:
+        return await self._do(self._log.read(scope, execution_id, **options))
+
+    async def moved_heads(self, shards: Sequence[int], **options: Any) -> Any:
+        raise AssertionError("api compares no heads")
+
+    async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
+        return await self._do(self._log.open_descendants(execution_id, limit=1))  # so that there are several rounds
+
+    async def has_children(self, execution_id: int) -> bool:
+        return await self._do(self._log.has_children(execution_id))
+
+    async def _do(self, call: Coroutine[Any, Any, Answer]) -> Answer:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            call.close()
+            raise Killed
+        answer = await call
+        if self._left == 0:
+            raise Killed
+        return answer
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at_call", range(1, 9))
+async def test_a_cascade_whose_api_is_killed_anywhere_is_seen_to_the_end_by_a_reaper(at_call: int, after: bool) -> None:
+    world = World(at_call, trouble=0.0)
+    await world.begin()
+    worker = Worker(worker_id="w")
+    while len(world.children()) < 2:
+        world.sweep()
+        await world.work_once(worker)
+        await asyncio.sleep(0)
+    dying = DyingLog(world.log, at_call=at_call, after=after)
+
+    with suppress(Killed):  # where few children are left there are few calls
+        await CancelExecution(dying, dying)(SERVICE, SCOPE, world.execution_id)
+    is_cancelled = world.types(world.execution_id)["execution.cancelled"] == 1
+    late = late_after(world.state())
+    while is_cancelled and late is not None:  # as the projection lists it, and the reaper deals with it
+        world.sweep()
+        world.now = max(world.now, late)
+        told = await world.any_planner().pass_deadlines(world.execution_id, through=late)
+        if told.cascades:
+            await world.cancel(SERVICE, SCOPE, world.execution_id)
+        late = late_after(world.state())
+    await world.stop()
+
+    whole(world)
+    assert world.is_over() is is_cancelled, "nothing was ended, or everything is"
 
 
 async def test_a_child_that_ends_before_its_parent_is_parked_is_heard_all_the_same() -> None:

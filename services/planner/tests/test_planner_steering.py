@@ -6,9 +6,11 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 
 import pytest
-from noetl_core.errors import AlreadyTerminal, NotPaused, VersionConflict
+from noetl_core.errors import AlreadyTerminal, ExecutionIsPaused, NotPaused, VersionConflict
+from noetl_core.execution_view import changed_commands, silent_after
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ports.commands import CommandKey
@@ -167,23 +169,32 @@ async def test_what_is_held_back_survives_in_a_stored_state(planning: Planning) 
     assert decode_state(encode_state(state)) == state
 
 
-async def test_an_attempt_that_was_given_up_is_issued_again_after_the_pause(planning: Planning) -> None:
+async def test_nobody_is_given_up_before_the_pause_is_over(planning: Planning) -> None:
     await planning.start(LINE)
     command = await planning.claim("a")
     await pause(planning)
     planning.pass_time(31)
     version = planning.state.commands[command.key.command_id].aggregate_version
-    await planning.actors.abandon(
+    abandon = partial(
+        planning.actors.abandon,
         command.key,
         expected_aggregate_version=version,
         lease_until=NOON + timedelta(seconds=30),
         reclaimer="urn:reaper",
     )
-    assert planning.types()[-1] == "command.abandoned"
+    assert silent_after(planning.state, planning.state.commands[command.key.command_id]) is None
+    with pytest.raises(ExecutionIsPaused):
+        await abandon()
+    assert planning.types()[-1] == "execution.paused"
 
+    before = planning.state
     await resume(planning)
 
-    assert planning.types()[-2:] == ["execution.resumed", "command.issued"]
+    resumed = planning.state.commands[command.key.command_id]
+    assert silent_after(planning.state, resumed) == NOON + timedelta(seconds=30)
+    assert [one.command_id for one in changed_commands(before, planning.state)] == [command.key.command_id]
+    await abandon()
+    assert planning.types()[-2:] == ["command.abandoned", "command.issued"]
     assert planning.issued("a") != command.key
 
 

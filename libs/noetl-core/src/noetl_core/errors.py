@@ -16,6 +16,7 @@ NoetlError
 ├── Rejected                the state of the thing forbids it           FAILED_PRECONDITION 409
 │   ├── AlreadyTerminal
 │   ├── NotPaused
+│   ├── ExecutionIsPaused
 │   ├── NotTerminal
 │   ├── NothingToRedrive
 │   ├── Fenced
@@ -204,6 +205,15 @@ class NotPaused(Rejected):
 
     def __init__(self, execution_id: str) -> None:
         super().__init__(f"execution {execution_id} is not paused", execution_id=execution_id)
+
+
+class ExecutionIsPaused(Rejected):
+    """Nothing is given out or given up before the execution is resumed."""
+
+    code = "execution.paused"
+
+    def __init__(self, execution_id: str) -> None:
+        super().__init__(f"execution {execution_id} is paused", execution_id=execution_id)
 
 
 class NotTerminal(Rejected):

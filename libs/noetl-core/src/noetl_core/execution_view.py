@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from noetl_core.commands.state import Command
 from noetl_core.deadlines.state import next_deadline
 from noetl_core.executions.left_open import unfinished_loops
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, prune
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.state_json import state_object
@@ -43,9 +44,11 @@ def execution_view(state: State) -> ExecutionView:
 def silent_after(state: State, command: Command) -> datetime | None:
     """When nothing heard of the command means that its worker is gone; None while nobody waits for it.
 
-    An ended execution waits for nobody: its open commands are not abandoned, because nothing may follow the end.
+    An ended execution waits for nobody: its open commands are not abandoned, because nothing may follow the end. Nor
+    are those of a paused one, of which there may be as many as items of a loop: their workers may still be heard of.
     """
-    if state.execution.status.is_final or not command.is_open:
+    status = state.execution.status
+    if status.is_final or status is ExecutionStatus.PAUSED or not command.is_open:
         return None
     return command.lease_until
 
@@ -64,10 +67,14 @@ def late_after(state: State) -> datetime | None:
 
 
 def changed_commands(before: State, after: State) -> tuple[Command, ...]:
-    """Commands whose rows differ: those that a fact was about, and all that were open when the execution ended."""
-    ended = after.execution.status.is_final and not before.execution.status.is_final
+    """Commands whose rows differ: those that a fact was about, and all that are open while nobody waits for them."""
+    turned = _waits(before) is not _waits(after)
     return tuple(
         command
         for command_id, command in after.commands.items()
-        if before.commands.get(command_id) is not command or (ended and command.is_open)
+        if before.commands.get(command_id) is not command or (turned and command.is_open)
     )
+
+
+def _waits(state: State) -> bool:
+    return state.execution.status is ExecutionStatus.RUNNING

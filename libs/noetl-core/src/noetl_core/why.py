@@ -167,9 +167,10 @@ def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker
     lease = {"lease_until": format_time(command.lease_until)} if command.lease_until else {}
     details = {**details, "worker_id": command.worker_id, **lease}
     if command.lease_until is not None and command.lease_until < now:
+        then = "when the execution is resumed" if is_paused else "soon"
         return Reason(
             kind=ReasonKind.SILENT,
-            text=f"{what}{attempt} runs on {command.worker_id!r}, which is silent: another worker gets it soon",
+            text=f"{what}{attempt} runs on {command.worker_id!r}, which is silent: another worker gets it {then}",
             step=command.step,
             since=command.lease_until,
             details=details,

@@ -600,6 +600,23 @@ def test_what_was_registered_elsewhere_with_a_plug_in_can_be_read_without_it() -
     assert playbook.steps["a"].tool.config == {"flavour": 1}
 
 
+def test_what_was_registered_before_chunks_could_not_lead_in_circles_can_be_read() -> None:
+    circle = """\
+workflow:
+- step: a
+  tool: {kind: duckdb, command: SELECT 1, spec: {stream: {}}}
+  next: {arcs: [{step: b, on: call.partial}]}
+- step: b
+  tool: {kind: duckdb, command: SELECT 1, spec: {stream: {}}}
+  next: {arcs: [{step: a, on: call.partial}]}
+"""
+    playbook, _ = parse_playbook(HEAD + circle, supported=REGISTERED)
+
+    assert [*playbook.steps] == ["a", "b"]
+    with pytest.raises(PlaybookInvalid, match="lead back to this step"):
+        parse_playbook(HEAD + circle, supported=EVERYTHING)
+
+
 @pytest.mark.parametrize("kind", ["snowflake", "container", "spark", "subscription", "agent", "ducklake"])
 def test_a_kind_that_needs_more_than_this_says_that_a_plug_in_can_provide_it(kind: str) -> None:
     with pytest.raises(PlaybookInvalid, match="unless a plug-in provides it"):

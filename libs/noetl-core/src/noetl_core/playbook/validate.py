@@ -16,7 +16,7 @@ from noetl_core.playbook.source import MAX_PROBLEMS, read_source
 from noetl_core.playbook.stages import check_stages
 from noetl_core.playbook.steps import Workflow, read_workflow
 from noetl_core.playbook.streaming import check_ways_of_chunks
-from noetl_core.playbook.support import RELEASE
+from noetl_core.playbook.support import REGISTERED, RELEASE
 from noetl_core.playbook.timeouts import read_timeout
 from noetl_core.playbook.vocabulary import API_VERSION, DOCUMENT_KIND, OLDER_API_VERSIONS, ROOT
 from noetl_core.playbook.workbook import check_calls, read_workbook
@@ -65,7 +65,8 @@ def _read_playbook(root: Fields) -> Playbook | None:
     _check_mentions(workflow, root.findings)
     check_calls(workbook, ((tool, path) for _, tool, path in workflow.tools), root.findings)
     check_stages(workflow, workbook, root.findings)
-    check_ways_of_chunks(workflow.steps, workflow.paths, root.findings)
+    if root.findings.supported is not REGISTERED:  # what was accepted before there was this rule can still be read
+        check_ways_of_chunks(workflow.steps, workflow.paths, root.findings)
     name = None if metadata is None else metadata.text("name")
     if root.findings.has_errors or metadata is None or name is None:
         return None

@@ -6,7 +6,8 @@ from noetl_core.catalog import to_draft
 from noetl_core.commands.events import CommandAbandoned
 from noetl_core.commands.state import Command
 from noetl_core.envelope import Draft
-from noetl_core.errors import AlreadyTerminal, NotFound, VersionConflict
+from noetl_core.errors import AlreadyTerminal, ExecutionIsPaused, NotFound, VersionConflict
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.timestamps import format_time
 
@@ -18,6 +19,8 @@ def silent_command(state: State, ask: Abandon) -> Command:
     command = state.commands.get(ask.command_id)
     if state.execution.status.is_final:
         raise AlreadyTerminal(str(state.execution.execution_id))
+    if state.execution.status is ExecutionStatus.PAUSED:  # what follows would be held, for each item of a loop
+        raise ExecutionIsPaused(str(state.execution.execution_id))
     if command is None:
         raise NotFound("command", ask.command_id, code="command.not_found")
     if not command.is_open or command.aggregate_version != ask.expected_aggregate_version:
