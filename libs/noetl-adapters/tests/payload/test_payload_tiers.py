@@ -11,8 +11,9 @@ from noetl_adapters.payload.disk_tier import DiskTier, owned_directory
 from noetl_adapters.payload.memory_tier import MemoryTier
 from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_adapters.payload.tiers import PayloadTier, TieredPayloadStore
+from noetl_core.canonical import sha256_hex
 from noetl_core.errors import NotFound
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef
 from noetl_core.ports.payloads import PayloadStore
 from noetl_testkit.compliance.payload_store import HELLO, PayloadStoreCompliance, put
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -261,6 +262,34 @@ async def test_a_start_passes_over_what_is_no_copy(world: World) -> None:
 
     assert await world.reads(ref) == {"memory miss": 1, "disk hit": 1}
     assert world.reports.bytes["disk"] == len(HELLO)
+
+
+PART = PayloadPart(start=2, bytes=5, sha256=sha256_hex(HELLO[2:7]))
+
+
+async def test_a_part_comes_from_the_nearest_tier_too(world: World) -> None:
+    ref = await put(world.payloads)
+    assert await world.payloads.get_part(ref, PART) == HELLO[2:7]
+    world.restart()
+    assert await world.payloads.get_part(ref, PART) == HELLO[2:7]
+    for tier in world.tiers:
+        await tier.forget(ref)
+    world.reports.reads.clear()
+
+    assert await world.payloads.get_part(ref, PART) == HELLO[2:7]
+    assert world.reports.reads == {"memory miss": 1, "disk miss": 1, "store hit": 1}
+
+
+@pytest.mark.parametrize("damaged", [b"", HELLO[:4], HELLO.replace(b"hello", b"HELLO")])
+async def test_a_part_that_went_bad_in_a_tier_is_a_miss(world: World, damaged: bytes) -> None:
+    ref = await put(world.payloads)
+    (file,) = world.files()
+    file.write_bytes(damaged)
+    world.restart()
+
+    assert await world.payloads.get_part(ref, PART) == HELLO[2:7]
+    assert world.reports.reads == {"memory miss": 1, "disk corrupt": 1, "store hit": 1}
+    assert world.files() == []
 
 
 async def test_tenants_share_no_copies(world: World) -> None:

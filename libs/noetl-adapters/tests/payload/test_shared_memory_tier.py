@@ -14,6 +14,8 @@ from noetl_adapters.payload import shm_tier
 from noetl_adapters.payload.shm_directory import NewSegment
 from noetl_adapters.payload.shm_segment import DATA_OFFSET, Machine
 from noetl_adapters.payload.tiers import Miss, TieredPayloadStore
+from noetl_core.canonical import sha256_hex
+from noetl_core.payloads import PayloadPart
 from noetl_core.ports.tables import MEDIA_TYPE
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.shared_memory import GRACE_SECONDS, LEASE_SECONDS, Node, bytes_in, reference, table
@@ -226,28 +228,35 @@ class TestRoom:
         assert (await process.produce(TABLE)).hint is not None
 
 
+def change(node: Node, *, at: int) -> None:
+    """One byte of the only segment, as no process of ours could do it."""
+    (segment,) = node.segments()
+    segment.chmod(0o600)
+    status = segment.stat()
+    with segment.open("r+b") as file:
+        file.seek(at)
+        before = file.read(1)
+        file.seek(at)
+        file.write(bytes([before[0] ^ 0x99]))
+    os.utime(segment, ns=(status.st_mtime_ns, status.st_mtime_ns))
+
+
 class TestFlaws:
     """Whatever is not right is a miss with a name, and goes away."""
 
-    async def damaged(self, node: Node, change: bytes, *, at: int) -> Miss | bytes | None:
+    async def damaged(self, node: Node, *, at: int) -> Miss | bytes | None:
         await node.process().produce(TABLE)
-        (segment,) = node.segments()
-        segment.chmod(0o600)
-        status = segment.stat()
-        with segment.open("r+b") as file:
-            file.seek(at)
-            file.write(change)
-        os.utime(segment, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        change(node, at=at)
         return await bytes_in(node.process().tier, TABLE)
 
     @pytest.mark.parametrize("at", [0, 8, 12, 20, 52, 84, 116, 148, 156, 160])
     async def test_a_header_that_was_changed_is_corrupt(self, node: Node, at: int) -> None:
-        assert await self.damaged(node, b"\x99", at=at) is Miss.CORRUPT
+        assert await self.damaged(node, at=at) is Miss.CORRUPT
         assert node.segments() == []
 
     @pytest.mark.parametrize("at", [DATA_OFFSET, DATA_OFFSET + len(TABLE) // 2, DATA_OFFSET + len(TABLE) - 1])
     async def test_bytes_that_were_changed_are_corrupt(self, node: Node, at: int) -> None:
-        assert await self.damaged(node, b"\x99", at=at) is Miss.CORRUPT
+        assert await self.damaged(node, at=at) is Miss.CORRUPT
         assert node.segments() == []
 
     @pytest.mark.parametrize("length", [0, 19, DATA_OFFSET, DATA_OFFSET + len(TABLE) - 1, DATA_OFFSET + len(TABLE) + 1])
@@ -347,6 +356,22 @@ class TestBehindAStore:
         assert b"".join([chunk async for chunk in near.stream(ref)]) == TABLE
         assert await near.attach(ref) == TABLE
         assert second.reports.reads == {"hit": 3}
+
+    async def test_a_part_is_proven_by_itself_and_not_by_all_the_others(self, node: Node) -> None:
+        store, process = InMemoryPayloadStore(), node.process()
+        ref = await TieredPayloadStore(store, [process.tier], process.reports).put(
+            tenant_id="acme", organization_id="ops", data=TABLE, media_type=MEDIA_TYPE
+        )
+        good = PayloadPart(start=0, bytes=100, sha256=sha256_hex(TABLE[:100]))
+        bad = PayloadPart(start=1000, bytes=100, sha256=sha256_hex(TABLE[1000:1100]))
+        change(node, at=DATA_OFFSET + 1050)
+        reader = node.process()
+        near = TieredPayloadStore(store, [reader.tier], reader.reports)
+
+        assert await near.get_part(ref, good) == TABLE[:100]
+        assert await near.get_part(ref, bad) == TABLE[1000:1100]
+        assert reader.reports.reads == {"hit": 2, "corrupt": 1}  # the second hit is the store's
+        assert node.segments() == []
 
     async def test_a_hint_comes_back_from_putting(self, node: Node) -> None:
         process = node.process()

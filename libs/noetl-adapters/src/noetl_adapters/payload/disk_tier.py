@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from noetl_core.errors import Unavailable
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef
 
 from noetl_adapters.payload.tiers import FAILED, TOO_LARGE, Miss, TierReports, copy_name
 
@@ -47,11 +47,17 @@ class DiskTier:
 
     async def load(self, ref: PayloadRef) -> bytes | Miss:
         """What the file has; the caller compares it."""
-        name = copy_name(ref)
+        return await self._read(copy_name(ref), 0, None)
+
+    async def load_part(self, ref: PayloadRef, part: PayloadPart) -> bytes | Miss:
+        """What the file has there; no more of it is read."""
+        return await self._read(copy_name(ref), part.start, part.bytes)
+
+    async def _read(self, name: str, start: int, size: int | None) -> bytes | Miss:
         if name not in self._files:
             return Miss.ABSENT
         try:
-            data = await asyncio.to_thread(_read_and_touch, self._files[name].path)
+            data = await asyncio.to_thread(_read_and_touch, self._files[name].path, start, size)
         except OSError:
             self._drop(name)
             return Miss.ABSENT
@@ -151,8 +157,10 @@ def owned_directory(root: Path) -> Iterator[Path]:
     raise Unavailable(f"the payload cache {root} is used by {_MAX_OWNERS} processes already")
 
 
-def _read_and_touch(path: Path) -> bytes:
-    data = path.read_bytes()
+def _read_and_touch(path: Path, start: int, size: int | None) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(size)
     with suppress(OSError):
         os.utime(path)  # so that a later process knows what was used last
     return data

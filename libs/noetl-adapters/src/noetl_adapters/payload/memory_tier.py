@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef
 
 from noetl_adapters.payload.tiers import TOO_LARGE, Miss, TierReports
 
@@ -31,6 +31,11 @@ class MemoryTier:
             return Miss.ABSENT
         self._kept.move_to_end(ref.uri)
         return data
+
+    async def load_part(self, ref: PayloadRef, part: PayloadPart) -> bytes | memoryview | Miss:
+        """Some of the bytes, which are in use again."""
+        data = await self.load(ref)
+        return data if isinstance(data, Miss) else memoryview(data)[part.start : part.stop]
 
     async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> None:
         """Keep the bytes, and let go of others until all fit."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from noetl_core.errors import Corrupt
 from noetl_core.payload_hints import IpcHint
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.ports.tables import is_table
 
@@ -100,6 +100,11 @@ class SharedMemoryTier:
                 return Miss.CORRUPT
             self._remember(segment.generation)
         return data
+
+    async def load_part(self, ref: PayloadRef, part: PayloadPart) -> memoryview | Miss | None:
+        """Some bytes where they are; the others are not even looked at."""
+        found = None if self._is_closed else self._attach(ref, copy_name(ref))
+        return found[1][part.start : part.stop] if isinstance(found, tuple) else found
 
     async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> IpcHint | None:
         """Tables only; never by pushing out what is leased, and never with the last memory of the machine."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Protocol
@@ -43,6 +43,10 @@ class PayloadTier(Protocol):
 
     async def load(self, ref: PayloadRef) -> bytes | memoryview | Miss | None:
         """The copy, or why there is none; None from a tier that is not meant for such payloads."""
+        ...
+
+    async def load_part(self, ref: PayloadRef, part: PayloadPart) -> bytes | memoryview | Miss | None:
+        """Some bytes of the copy, compared with nothing: they have a digest of their own, which the caller knows."""
         ...
 
     async def keep(self, ref: PayloadRef, data: bytes, *, produced: bool) -> IpcHint | None:
@@ -111,12 +115,19 @@ class TieredPayloadStore:
         return memoryview(await self._nearest(ref)).toreadonly()
 
     async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
-        """From a tier that need not be compared as a whole, else from the store; no tier learns from it."""
+        """From the nearest tier that has the right bytes there, else from the store; no tier learns from it."""
         for tier in self._tiers:
-            data = await self._load(tier, ref) if tier.verified else None
-            if data is not None:
-                return verify_part(ref, part, bytes(data[part.start : part.stop]))
-        return await self._store.get_part(ref, part)
+            data = self._found(tier, await tier.load_part(ref, part))
+            if data is None:
+                continue
+            try:
+                proven = await asyncio.to_thread(verify_part, ref, part, bytes(data))
+            except Corrupt:
+                await self._went_bad(tier, ref)
+                continue
+            self._reports.read(tier.name, HIT)
+            return proven
+        return await self._counted(self._store.get_part(ref, part))
 
     async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """From a tier that need not be compared again, else from the store; no tier learns from it."""
@@ -171,28 +182,38 @@ class TieredPayloadStore:
             done.exception()  # whoever still waits gets it; nobody may be left who does
 
     async def _read_store(self, ref: PayloadRef) -> bytes:
+        data = await self._counted(self._store.get(ref))
+        await self._keep(ref, data, self._tiers, produced=False)
+        return data
+
+    async def _counted(self, reading: Awaitable[bytes]) -> bytes:
         try:
-            data = await self._store.get(ref)
+            data = await reading
         except (NotFound, Corrupt) as exc:
             self._reports.read(STORE, Miss.CORRUPT if isinstance(exc, Corrupt) else Miss.ABSENT)
             raise
         self._reports.read(STORE, HIT)
-        await self._keep(ref, data, self._tiers, produced=False)
         return data
 
     async def _load(self, tier: PayloadTier, ref: PayloadRef) -> bytes | memoryview | None:
-        data = await tier.load(ref)
+        data = self._found(tier, await tier.load(ref))
         if data is None:
             return None
-        if isinstance(data, Miss):
-            self._reports.read(tier.name, data)
-            return None
         if not tier.verified and await asyncio.to_thread(sha256_hex, bytes(data)) != ref.sha256:
-            self._reports.read(tier.name, Miss.CORRUPT)
-            await tier.forget(ref)
+            await self._went_bad(tier, ref)
             return None
         self._reports.read(tier.name, HIT)
         return data
+
+    def _found(self, tier: PayloadTier, data: bytes | memoryview | Miss | None) -> bytes | memoryview | None:
+        if isinstance(data, Miss):
+            self._reports.read(tier.name, data)
+            return None
+        return data
+
+    async def _went_bad(self, tier: PayloadTier, ref: PayloadRef) -> None:
+        self._reports.read(tier.name, Miss.CORRUPT)
+        await tier.forget(ref)
 
     async def _keep(
         self, ref: PayloadRef, data: bytes, tiers: Sequence[PayloadTier], *, produced: bool
