@@ -150,6 +150,8 @@ async def test_every_route_of_the_language_is_described(api: Any) -> None:
         "/api/events/batch",
         "/api/commands/{event_id}",
         "/api/commands/{command}/claim",
+        "/api/commands/{command}/heartbeat",
+        "/api/commands/{command}/complete",
         "/api/workers",
         "/api/credentials",
         "/api/health",

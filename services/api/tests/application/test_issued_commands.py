@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from noetl_api.application.commands import ClaimRefused, IssuedCommands
+from noetl_api.application.commands import ClaimRefused, Delivery, IssuedCommands
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.commands.events import CommandIssued
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import InvalidInput, NotFound, NotPermitted, Unavailable
+from noetl_core.errors import InvalidInput, LeaseLost, NotFound, NotPermitted, Unavailable
 from noetl_core.events import to_draft
 from noetl_core.ports.commands import UNANSWERED, ClaimOutcome, CommandKey, Commands, GrantedCommand, Worker
 from noetl_core.ports.event_log import Scope
 from noetl_servicekit.callers import Caller, Role
 from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.planning import Planning, ok
+from noetl_testkit.until import until
 
 SERVICE = Caller(name="service", tenant_id="*", organization_id="*", role=Role.SERVICE)
 ADA = Caller(name="ada", tenant_id="acme", organization_id="ops", role=Role.ADMIN)
@@ -109,3 +112,38 @@ async def test_only_services_claim_and_only_with_a_name_and_a_planner() -> None:
         await (await commands(AnsweringPlanner())).claim(SERVICE, None, "77", Worker(worker_id=""), execution_id=None)
     with pytest.raises(Unavailable):
         await (await commands(None)).claim(SERVICE, None, "77", WORKER, execution_id=None)
+
+
+async def test_a_worker_over_http_claims_keeps_and_completes_a_command_and_goes_on_with_the_next() -> None:
+    planning = await Planning().start("""
+workflow:
+- {step: a, tool: {kind: noop}, next: {arcs: [{step: b, when: "{{ n == 2 }}"}]}}
+- {step: b, tool: {kind: noop}}
+""")
+    await until(lambda: len(planning.events()) >= 4)
+    issued = planning.log.streams[planning.execution_id].events[3]
+    executions = cast("QueryExecutions", cast("Any", None))
+    over_http = IssuedCommands(events=OneEvent(issued), executions=executions, planner=planning.actors)
+    delivery = Delivery(worker=WORKER, result=ok(n=1), variables={"n": 2}, wants_next=True)
+
+    await over_http.claim(SERVICE, None, "1", WORKER, execution_id=None)
+    await over_http.heartbeat(SERVICE, None, "1", WORKER, execution_id=None)
+    done = await over_http.complete(SERVICE, None, "1", delivery, execution_id=None)
+    again = await over_http.complete(SERVICE, None, "1", delivery, execution_id=None)
+
+    assert done.next is not None
+    assert done.next.step == "b"
+    assert again == done
+    assert planning.state.execution.variables == {"n": 2}
+    with pytest.raises(ClaimRefused) as lost:
+        await over_http.heartbeat(SERVICE, None, "1", WORKER, execution_id=None)
+    assert lost.value.code == "command.lease_lost"
+    with pytest.raises(LeaseLost):
+        other = replace(delivery, worker=Worker(worker_id="other"))
+        await over_http.complete(SERVICE, None, "1", other, execution_id=None)
+    with pytest.raises(InvalidInput):
+        shapeless = replace(delivery, result={"rows": [1]})
+        await over_http.complete(SERVICE, None, "1", shapeless, execution_id=None)
+    with pytest.raises(NotPermitted):
+        await over_http.complete(ADA, None, "1", delivery, execution_id=None)
+    await planning.actors.stop()

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from noetl_core.canonical import encode
 from noetl_core.commands.events import CommandIssued
 from noetl_core.commands.state import Command
-from noetl_core.envelope import StoredEvent
-from noetl_core.errors import Corrupt, InvalidInput, NotFound, Rejected, Unavailable
+from noetl_core.envelope import StoredEvent, check_result_shape
+from noetl_core.errors import Corrupt, InvalidInput, LeaseLost, NotFound, Rejected, Unavailable
 from noetl_core.ids import parse_id
-from noetl_core.ports.commands import UNANSWERED, CommandKey, Commands, GrantedCommand, Worker
+from noetl_core.ports.commands import (
+    UNANSWERED,
+    CommandKey,
+    Commands,
+    Completion,
+    GrantedCommand,
+    Variables,
+    Worker,
+)
 from noetl_core.ports.event_finder import EventFinder
 from noetl_core.ports.event_log import Scope
 from noetl_core.recorded import record
@@ -50,6 +60,16 @@ class IssuedCommand:
         return "closed" if self.current is None else self.current.status.value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The result of a command as its event carries it, and what the call has set."""
+
+    worker: Worker
+    result: Mapping[str, Any]
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    wants_next: bool = False
+
+
 class IssuedCommands:
     """Who knows an event's id may ask; whether a claim counts is for the planner to say."""
 
@@ -79,13 +99,9 @@ class IssuedCommands:
         self, caller: Caller, scope: Scope | None, name: str, worker: Worker, *, execution_id: int | None
     ) -> GrantedCommand:
         """Claim by the id of the event, or by the command's own id and its execution; raises `ClaimRefused`."""
-        caller.require(Role.SERVICE)
-        if not worker.worker_id:
-            raise InvalidInput("a claim names its worker_id")
-        if self._planner is None:
-            raise Unavailable("this api knows no planner (NOETL_PLANNER_ADDRESS), so that it grants no commands")
+        planner = self._planner_for(caller, worker)
         key = await self._key(caller, scope, name, execution_id)
-        (outcome,) = await self._planner.claim(worker, [key])
+        (outcome,) = await planner.claim(worker, [key])
         if outcome.command is not None:
             return outcome.command
         if outcome.refusal == UNANSWERED:
@@ -93,6 +109,41 @@ class IssuedCommands:
         if outcome.refusal == _NOT_FOUND:
             raise NotFound("command", key.command_id, code=_NOT_FOUND)
         raise ClaimRefused(command_id=key.command_id, reason=outcome.refusal)
+
+    async def heartbeat(
+        self, caller: Caller, scope: Scope | None, name: str, worker: Worker, *, execution_id: int | None
+    ) -> None:
+        """Keep a claim alive; raises `ClaimRefused` if it does not count any more."""
+        planner = self._planner_for(caller, worker)
+        key = await self._key(caller, scope, name, execution_id)
+        beats = await planner.heartbeat(worker, [key])
+        if beats.unanswered:
+            raise Unavailable("nobody plans this execution at the moment")
+        if beats.lost:
+            raise ClaimRefused(command_id=key.command_id, reason=LeaseLost.code)
+
+    async def complete(
+        self, caller: Caller, scope: Scope | None, name: str, delivery: Delivery, *, execution_id: int | None
+    ) -> Completion:
+        """Take the result of a command from whoever claimed it; safe to repeat, `LeaseLost` if it does not count."""
+        planner = self._planner_for(caller, delivery.worker)
+        check_result_shape(delivery.result)
+        key = await self._key(caller, scope, name, execution_id)
+        return await planner.complete(
+            delivery.worker,
+            key,
+            delivery.result,
+            wants_next=delivery.wants_next,
+            variables=Variables(values=delivery.variables),
+        )
+
+    def _planner_for(self, caller: Caller, worker: Worker) -> Commands:
+        caller.require(Role.SERVICE)
+        if not worker.worker_id:
+            raise InvalidInput("a worker names its worker_id")
+        if self._planner is None:
+            raise Unavailable("this api knows no planner (NOETL_PLANNER_ADDRESS), so that it grants no commands")
+        return self._planner
 
     async def _key(self, caller: Caller, scope: Scope | None, name: str, execution_id: int | None) -> CommandKey:
         if execution_id is not None:

@@ -10,7 +10,7 @@ from noetl_core.ids import parse_id
 from noetl_core.ports.commands import GrantedCommand, Worker
 from pydantic import BaseModel, ConfigDict, Field
 
-from noetl_api.application.commands import IssuedCommand
+from noetl_api.application.commands import Delivery, IssuedCommand
 from noetl_api.entrypoints.http.dependencies import CallerOf, ScopeOf, UseCasesOf
 
 router = APIRouter(prefix="/api/commands", tags=["commands"])
@@ -55,14 +55,41 @@ class CommandOut(BaseModel):
         )
 
 
+CommandName = Annotated[str, Path(description="Id of the event `command.issued`, or of the command itself.")]
+
+
 class ClaimBody(BaseModel):
-    """Who claims."""
+    """Who claims, or has claimed."""
 
     model_config = ConfigDict(extra="forbid")
 
     worker_id: str = Field(min_length=1, max_length=255)
     pool: str = "default"
     execution_id: str = Field(default="", description="Needed where the path has the command's own id.")
+
+    @property
+    def worker(self) -> Worker:
+        return Worker(worker_id=self.worker_id, pool=self.pool)
+
+    @property
+    def execution(self) -> int | None:
+        return parse_id(self.execution_id, what="execution_id") if self.execution_id else None
+
+
+class CompleteBody(ClaimBody):
+    """What came of a command."""
+
+    result: dict[str, Any] = Field(
+        description="`{status: ok|error, reference, parent_ref, context}`: data by reference, and scalars in `context`."
+    )
+    variables: dict[str, Any] = Field(default_factory=dict, description="Variables of the execution that it has set.")
+    wants_next: bool = Field(default=False, description="Whether a command that follows is to be claimed at once.")
+
+
+class HeartbeatOut(BaseModel):
+    """The claim is good for another `lease_seconds`."""
+
+    ok: bool = True
 
 
 class GrantedOut(BaseModel):
@@ -102,6 +129,14 @@ class GrantedOut(BaseModel):
         )
 
 
+class CompletedOut(BaseModel):
+    """Where it was recorded, and what the worker has claimed with it."""
+
+    ok: bool = True
+    stream_version: int
+    next: GrantedOut | None
+
+
 @router.get("/{event_id}")
 async def get_command(event_id: EventId, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf) -> CommandOut:
     """The command that an event has issued."""
@@ -111,18 +146,27 @@ async def get_command(event_id: EventId, caller: CallerOf, scope: ScopeOf, use_c
 
 @router.post("/{command}/claim")
 async def claim(
-    command: Annotated[str, Path(description="Id of the event `command.issued`, or of the command itself.")],
-    body: ClaimBody,
-    caller: CallerOf,
-    scope: ScopeOf,
-    use_cases: UseCasesOf,
+    command: CommandName, body: ClaimBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> GrantedOut:
     """Take a command, for services; 409 if another worker has it. Safe to repeat by the same worker."""
-    granted = await use_cases.issued_commands.claim(
-        caller,
-        scope,
-        command,
-        Worker(worker_id=body.worker_id, pool=body.pool),
-        execution_id=parse_id(body.execution_id, what="execution_id") if body.execution_id else None,
-    )
+    granted = await use_cases.issued_commands.claim(caller, scope, command, body.worker, execution_id=body.execution)
     return GrantedOut.of(granted)
+
+
+@router.post("/{command}/heartbeat")
+async def heartbeat(
+    command: CommandName, body: ClaimBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
+) -> HeartbeatOut:
+    """Keep a claim alive, for services; 409 if it does not count any more."""
+    await use_cases.issued_commands.heartbeat(caller, scope, command, body.worker, execution_id=body.execution)
+    return HeartbeatOut()
+
+
+@router.post("/{command}/complete")
+async def complete(
+    command: CommandName, body: CompleteBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
+) -> CompletedOut:
+    """Deliver the result of a claimed command, for services; 409 if it does not count any more. Safe to repeat."""
+    delivery = Delivery(worker=body.worker, result=body.result, variables=body.variables, wants_next=body.wants_next)
+    done = await use_cases.issued_commands.complete(caller, scope, command, delivery, execution_id=body.execution)
+    return CompletedOut(stream_version=done.stream_version, next=GrantedOut.of(done.next) if done.next else None)
