@@ -1,0 +1,259 @@
+"""Frames in the worker's process: what a row costs, how many run at once, and what is left to others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
+from noetl_core.append import Appended, AppendRequest
+from noetl_core.canonical import decode
+from noetl_core.errors import Unavailable
+from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.validate import parse_playbook
+from noetl_core.ports.commands import ClaimOutcome, CommandKey, GrantedCommand, Heartbeats, Variables, Worker
+from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameKey, GrantedFrame, StageSlot
+from noetl_core.stages.policy import FrameBounds
+from noetl_core.stages.rows import FrameRows
+from noetl_testkit.conformance import Case
+from noetl_testkit.in_memory_runtime import InMemoryRuntime
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
+from noetl_worker.application.outcome import Outcome
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.pipeline_run import PipelineEnd
+from noetl_worker.application.run_frame import RunFrame, within_bytes
+
+HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
+STEP = "workflow:\n- {step: s, loop: {in: [], iterator: n, spec: {mode: MODE, frame: {}}}, tool: {kind: noop}}\n"
+WORKER = Worker(worker_id="w")
+PLACE = ResultPlace(tenant_id="t", organization_id="o", execution_id=1, step="s")
+
+
+def granted(count: int, **bounds: Any) -> GrantedCommand:
+    rows = FrameRows(
+        stage_id="1-s",
+        loop_id="l",
+        index=0,
+        slot=0,
+        start=100,
+        stop=100 + count,
+        total=1000,
+        bounds=FrameBounds(max_rows=count, **bounds),
+        values=tuple(range(count)),
+    )
+    return GrantedCommand(
+        key=CommandKey(execution_id=1, command_id="1-s-0/1"),
+        tenant_id="t",
+        organization_id="o",
+        catalog_id="1",
+        step="s",
+        activation=1,
+        attempt=1,
+        lease_seconds=120,
+        idempotency_key="1/s/1",
+        issued_at=datetime(2026, 1, 1, tzinfo=UTC),
+        frame=rows,
+    )
+
+
+class Rows:
+    """Stands for the pipeline, the names and the items of a step: each row takes a second, and gives itself."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.running = self.most = 0
+        self.keys: list[str] = []
+        self.broken = -1
+        """The row that gives what nobody can write."""
+        self.trouble: list[Exception] = []
+        self.payloads = InMemoryPayloadStore()
+
+    async def __call__(self, command: GrantedCommand, step: Any, names: Any, *, iteration: Any, **_: Any) -> Any:
+        if self.trouble:
+            raise self.trouble.pop()
+        self.running += 1
+        self.most = max(self.most, self.running)
+        self.keys.append(names["idempotency_key"])
+        for _unused in range(3):
+            await asyncio.sleep(0)
+        self.running -= 1
+        self.now += 1.0
+        return PipelineEnd(outcome=Outcome(data="\ud800" if iteration.index == self.broken else iteration.value))
+
+    async def names(self, command: GrantedCommand, playbook: Any) -> dict[str, object]:
+        return {"ctx": {}}
+
+    async def rows(self, frame: FrameRows) -> list[Any]:
+        return list(frame.values or ())
+
+    async def store(self, place: ResultPlace, values: Any) -> Variables:
+        return Variables(values=values)
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    async def run(self, command: GrantedCommand, mode: str = "parallel") -> dict[str, Any]:
+        playbook, _ = parse_playbook(HEAD + STEP.replace("MODE", mode))
+        this: Any = self
+        run = RunFrame(
+            names=self.names,  # type: ignore[arg-type]  # as much of it as is asked
+            pipeline=this,
+            persist=PersistBeforeEmit(self.payloads, ArrowTables()),
+            items=this,
+            store_output=StoreOutput(self.payloads),
+            store_variables=self.store,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+        )
+        end = await run(command, playbook, PLACE)
+        result: dict[str, Any] = end.result
+        return result
+
+    async def outcomes(self, result: dict[str, Any]) -> Any:
+        ref = PayloadRef(**{name: result["reference"][name] for name in ("uri", "sha256", "media_type", "bytes")})
+        return decode(await self.payloads.get(ref))
+
+
+async def test_outcomes_of_all_rows_are_one_payload_under_keys_of_their_own() -> None:
+    rows = Rows()
+    result = await rows.run(granted(3))
+
+    assert await rows.outcomes(result) == [0, 1, 2]
+    assert len(rows.payloads.objects) == 1
+    assert rows.keys == ["1/s/1/100", "1/s/1/101", "1/s/1/102"]
+    assert result["context"]["frame"] == {"stop": 103, "success": 3, "failed": 0, "breaks": 0, "first_error": None}
+
+
+async def test_no_row_begins_after_the_seconds_of_a_frame_and_the_first_one_always_does() -> None:
+    assert (await Rows().run(granted(10, max_seconds=3.5)))["context"]["frame"]["stop"] == 104
+    assert (await Rows().run(granted(10, max_seconds=0.5)))["context"]["frame"]["stop"] == 101
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+async def test_as_many_rows_run_at_once_as_the_policy_says(at_once: int) -> None:
+    rows = Rows()
+    await rows.run(granted(12, max_seconds=1000.0, row_concurrency=at_once))
+    assert rows.most == at_once
+
+
+async def test_trouble_that_is_not_a_rows_own_is_tried_again_for_that_row_alone() -> None:
+    rows = Rows()
+    rows.trouble = [Unavailable("away")]
+    result = await rows.run(granted(3))
+    assert result["context"]["frame"]["success"] == 3
+    assert len(rows.keys) == 3
+
+
+async def test_trouble_that_lasts_is_the_outcome_of_its_row() -> None:
+    rows = Rows()
+    rows.trouble = [Unavailable("away")] * 4
+    result = await rows.run(granted(3))
+    assert result["context"]["frame"]["failed"] == 1
+    assert result["context"]["frame"]["first_error"] == {"index": 100, "code": "unavailable", "message": "away"}
+
+
+async def test_a_row_that_cannot_be_written_fails_alone() -> None:
+    rows = Rows()
+    rows.broken = 101
+    result = await rows.run(granted(3))
+    first, broken, last = await rows.outcomes(result)
+    assert (first, last, broken["error"]["code"]) == (0, 2, "RESULT_NOT_JSON")
+
+
+def test_rows_beyond_the_bytes_of_a_frame_are_left() -> None:
+    assert within_bytes(["aaaa", "bbbb", "cccc"], 12) == ["aaaa", "bbbb"]
+    assert within_bytes(["aaaa"], 1) == ["aaaa"]
+
+
+class Counting(InMemoryRuntime):
+    """Counts what a run asks of the log and of the payload store."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        append, get, put, read = self.log.append, self.payloads.get, self.payloads.put, self.log.read
+
+        async def counted_append(request: AppendRequest) -> tuple[Appended, ...]:
+            self.calls += 1
+            return await append(request)
+
+        async def counted_get(ref: PayloadRef) -> bytes:
+            self.calls += 1
+            return await get(ref)
+
+        async def counted_put(**of: Any) -> PayloadRef:
+            self.calls += 1
+            return await put(**of)
+
+        async def counted_read(*what: Any, **of: Any) -> Any:
+            self.calls += 1
+            return await read(*what, **of)
+
+        self.log.append, self.log.read = counted_append, counted_read  # type: ignore[method-assign]
+        self.payloads.get, self.payloads.put = counted_get, counted_put  # type: ignore[method-assign]
+
+
+async def test_no_row_costs_an_event_a_query_or_a_call() -> None:
+    found: list[tuple[int, int]] = []
+    for count in (10, 400):
+        runtime = Counting()
+        document = HEAD + (
+            "workflow:\n- step: s\n"
+            f'  loop: {{in: "{{{{ range({count}) | list }}}}", spec: {{frame: {{max_rows: {count}}}}}}}\n'
+            '  tool: {kind: noop, result: "{{ iter.item }}"}\n'
+        )
+        came = await runtime.run(Case(name="rows", rule="§7.2", document=document, expect={}))
+        assert came.results["s"]["results"] == list(range(count))
+        found.append((len(came.events), runtime.calls))
+
+    assert found[0] == found[1]
+
+
+class Planners:
+    """Answers for a planner: one frame, which is told of when its policy says."""
+
+    def __init__(self) -> None:
+        self.heard: list[FrameKey] = []
+
+    async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
+        command = granted(2, heartbeat_seconds=30.0)
+        assert command.frame is not None
+        frame = GrantedFrame(
+            key=FrameKey(execution_id=1, frame_id="1-s-0", attempt=1), step=command, rows=command.frame
+        )
+        return tuple(FrameClaim(slot=slot, frame=frame) for slot in slots)
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        return tuple(ClaimOutcome(key=key, refusal="command.held") for key in keys)
+
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+        return Heartbeats(lost=frozenset(keys))
+
+    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+        self.heard += keys
+        return FrameBeats()
+
+
+async def test_commands_and_frames_are_claimed_and_kept_together() -> None:
+    planners, now = Planners(), 0.0
+    both: Any = planners
+    work = WorkOfPlanners(both, both, clock=lambda: now)
+    command, slot = CommandKey(execution_id=1, command_id="c"), slot_key(1, stage_id="1-s", slot=0)
+    refused, claimed = await work.claim(WORKER, [command, slot])
+
+    assert refused.refusal == "command.held"
+    assert claimed.command is not None
+    frame = claimed.command.key
+    assert frame == CommandKey(execution_id=1, command_id="1-s-0/1")
+    early = await work.heartbeat(WORKER, [command, frame])
+    assert (early.lost, early.not_due) == (frozenset({command}), frozenset({frame}))
+    assert not planners.heard
+    now = 31.0
+    due = await work.heartbeat(WORKER, [frame])
+    assert (due.not_due, len(planners.heard)) == (frozenset(), 1)
+    assert (await work.heartbeat(WORKER, [frame])).not_due == {frame}
