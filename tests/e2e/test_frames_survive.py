@@ -19,7 +19,11 @@ workflow:
   loop:
     in: "{{ range(40) | list }}"
     iterator: n
-    spec: {mode: parallel, max_in_flight: 2, engine: inline, frame: {max_rows: 10, lease_seconds: 3, heartbeat_seconds: 1}}
+    spec:
+      mode: parallel
+      max_in_flight: 2
+      engine: inline
+      frame: {max_rows: 10, lease_seconds: 3, heartbeat_seconds: 1}
   tool:
     kind: python
     input: {directory: "{{ directory }}", n: "{{ iter.n }}", key: "{{ idempotency_key }}"}
