@@ -10,7 +10,7 @@ TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/refe
 PYTEST := $(BIN)/python -m pytest
 space := $(subst ,, )
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean deploy-tools deploy-check deploy-lock
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean deploy-tools deploy-check deploy-lock dashboards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ deploy-check: install deploy-tools ## check images, charts, rendered objects, po
 deploy-lock: install ## pin the tools of deploy-check anew
 	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
 	  scripts/deploy/tools.in -o scripts/deploy/tools.lock
+
+dashboards: install ## write deploy/grafana from its description
+	@$(BIN)/python -m scripts.deploy.dashboards
 
 demo: install ## start the stack in a temporary directory, run an example, show its result, stop
 	@bash scripts/demo.sh
