@@ -1,0 +1,250 @@
+"""What the charts render, run as processes: each container's command and environment, with what a cluster would bring.
+
+A pod has its own addresses and file system; here all share one machine. So ports, names of services and mounted files
+are put in place of those of the manifests, and nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from noetl_cli.dev.ports import free_port
+from noetl_cli.dev.sql import execute
+from noetl_testkit.backends import NatsBackend, embedded_postgres
+from noetl_testkit.eventually import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+CHARTS = ROOT / "deploy" / "k8s" / "charts"
+TOOLS = ROOT / "build" / "deploy-tools"
+SERVICES = ("api", "outbox-publisher", "planner", "projector", "reaper", "worker")
+PROGRAMS = Path(sys.executable).parent
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    subprocess.run(
+        ["/bin/bash", str(ROOT / "scripts/deploy/install_tools.sh"), str(TOOLS), "helm"],
+        check=True,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    for chart in (*SERVICES, "noetl"):
+        _helm(TOOLS / "bin" / "helm", "dependency", "update", str(CHARTS / chart))
+    return TOOLS / "bin" / "helm"
+
+
+def _helm(program: Path, *arguments: str) -> str:
+    done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@dataclass(kw_only=True)
+class Node:
+    """Stands for the cluster: Secrets, names of services, and a directory for what pods mount."""
+
+    directory: Path
+    documents: list[dict[str, Any]]
+    addresses: dict[str, str] = field(default_factory=dict)
+    """host:port of this machine, by host:port of the manifests."""
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for document in self.documents:
+            if document["kind"] == "Secret":
+                self.secrets[document["metadata"]["name"]] = dict(document["stringData"])
+
+    def find(self, kind: str, name: str) -> dict[str, Any]:
+        (found,) = (one for one in self.documents if one["kind"] == kind and one["metadata"]["name"] == name)
+        return found
+
+    def environment(self, pod: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
+        """The variables of a container, as a kubelet would make them, for this machine."""
+        values: dict[str, str] = {}
+        for source in container.get("envFrom", ()):
+            values |= self.secrets[source["secretRef"]["name"]]
+        for variable in container["env"]:
+            values[variable["name"]] = self._value(pod, variable, values)
+        mounts = self._mounts(pod, spec, container)
+        return {name: self._here(value, mounts) for name, value in values.items()}
+
+    def _value(self, pod: str, variable: Mapping[str, Any], values: Mapping[str, str]) -> str:
+        source = variable.get("valueFrom", {})
+        if "fieldRef" in source:
+            return {"metadata.name": pod, "metadata.namespace": "noetl", "spec.nodeName": "node-1"}[
+                source["fieldRef"]["fieldPath"]
+            ]
+        if "secretKeyRef" in source:
+            return self.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
+        return re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], variable["value"])
+
+    def _mounts(self, pod: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Path]:
+        volumes = {volume["name"]: volume for volume in spec["volumes"]} if "volumes" in spec else {}
+        mounts = {}
+        for mount in container.get("volumeMounts", ()):
+            place = mounts[mount["mountPath"]] = self.directory / pod / mount["name"]
+            place.mkdir(parents=True, exist_ok=True)
+            secret = volumes[mount["name"]].get("secret")
+            for key, value in self.secrets[secret["secretName"]].items() if secret else ():
+                (place / key).write_text(value, encoding="utf-8")
+        return mounts
+
+    def _here(self, value: str, mounts: Mapping[str, Path]) -> str:
+        for name, address in self.addresses.items():
+            value = value.replace(name, address)
+        for path, place in mounts.items():
+            if value == path or value.startswith(f"{path}/"):
+                return str(place) + value.removeprefix(path)
+        return value
+
+
+@pytest.fixture(scope="module")
+def node(helm: Path, nats_server: NatsBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """Everything that one `helm install` of a whole installation makes, beside a real database and a real bus."""
+    directory = tmp_path_factory.mktemp("node")
+    payloads = f"file://{directory}/payloads"
+    stores = [
+        f"{service}.payload.{key}={value}"
+        for service in ("api", "planner", "worker")
+        for key, value in (("url", payloads), ("endpoint", ""), ("envFromSecret", ""))
+    ]
+    rendered = _helm(
+        helm,
+        *("template", "noetl", str(CHARTS / "noetl"), "--namespace", "noetl", "--kube-version", "1.33"),
+        *("-f", str(CHARTS / "noetl" / "values-throwaway.yaml")),
+        *(word for setting in stores for word in ("--set", setting)),
+    )
+    node = Node(directory=directory, documents=[one for one in yaml.safe_load_all(rendered) if one])
+    bus = urlsplit(nats_server.url)
+    node.secrets["noetl-nats"] = {"token": bus.username or ""}
+    with embedded_postgres() as server:
+        database = urlsplit(server.dsn())
+        owner = urlsplit(node.secrets["noetl-owner-postgres"]["dsn"])
+        execute(
+            server.dsn(),
+            f"CREATE ROLE noetl_owner LOGIN SUPERUSER PASSWORD '{owner.password}'",
+            "CREATE DATABASE noetl OWNER noetl_owner",
+        )
+        node.addresses |= {
+            "noetl-postgres:5432": f"{database.hostname}:{database.port}",
+            "noetl-nats:4222": f"{bus.hostname}:{bus.port}",
+        }
+        yield node
+
+
+@dataclass(kw_only=True)
+class Pod:
+    """A container that runs, and how it is asked whether it is ready."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    probes: Mapping[str, Any]
+    ports: Mapping[str, int]
+
+    def is_started(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text(encoding="utf-8")[-3000:]
+        probe = self.probes["startup"]["httpGet"]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[probe['port']]}{probe['path']}", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def is_ready(self) -> bool:
+        probe = self.probes["readiness"]
+        if "grpc" not in probe:
+            return self.is_started()
+        with grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}") as channel:
+            try:
+                answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            except grpc.RpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+@contextmanager
+def running(node: Node, service: str, ports: Mapping[str, int]) -> Iterator[Pod]:
+    """The pod of a service; it is asked to end as a kubelet would, and must end by itself."""
+    kind = "StatefulSet" if service in ("planner", "projector") else "Deployment"
+    name = f"noetl-{service}"
+    spec = node.find(kind, name)["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    pod = f"{name}-0"
+    variables = node.environment(pod, spec, container)
+    for variable, port in (("GRPC", "grpc"), ("HTTP", "http"), ("OPS", "metrics")):
+        if f"NOETL_{variable}_LISTEN" in variables:
+            variables[f"NOETL_{variable}_LISTEN"] = f"127.0.0.1:{ports[port]}"
+    outside = {key: value for key, value in os.environ.items() if not key.startswith("NOETL_")}
+    log = node.directory / f"{pod}.log"
+    program, *arguments = container["args"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(PROGRAMS / program), *arguments], env={**outside, **variables}, stdout=output, stderr=output
+        )
+    probes = {"startup": container["startupProbe"], "readiness": container["readinessProbe"]}
+    try:
+        yield Pod(name=pod, process=process, log=log, probes=probes, ports=ports)
+        process.terminate()
+        assert process.wait(spec["terminationGracePeriodSeconds"]) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_what_one_helm_install_renders_starts_becomes_ready_runs_a_playbook_and_stops(node: Node) -> None:
+    _migrate(node)
+    ports = {service: {name: free_port() for name in ("grpc", "http", "metrics")} for service in SERVICES}
+    for service in SERVICES:
+        grpc_address = f"127.0.0.1:{ports[service]['grpc']}"
+        node.addresses[f"noetl-{service}-0.noetl-{service}-pods.noetl.svc:7700"] = grpc_address
+        node.addresses[f"noetl-{service}:7700"] = grpc_address
+
+    with ExitStack() as pods:
+        started = [pods.enter_context(running(node, service, ports[service])) for service in SERVICES]
+        for pod in started:
+            eventually(pod.is_started, seconds=120.0)
+        for pod in started:
+            eventually(pod.is_ready, seconds=60.0)
+        told = subprocess.run(
+            [str(PROGRAMS / "noetl"), "run", str(ROOT / "examples" / "playbooks" / "two_steps.yaml")],
+            env={
+                **os.environ,
+                "NOETL_API_ADDRESS": node.addresses["noetl-api:7700"],
+                "NOETL_TOKEN": node.secrets["noetl-user"]["token"],
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert told.returncode == 0, told.stdout + told.stderr
+
+
+def _migrate(node: Node) -> None:
+    """The containers of the migration job, one after the other, each with a command and an environment of its own."""
+    spec = node.find("Job", "noetl-api-migrate-1")["spec"]["template"]["spec"]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        program, *arguments = container["command"]
+        outside = {key: value for key, value in os.environ.items() if not key.startswith("NOETL_")}
+        done = subprocess.run(
+            [str(PROGRAMS / program), *arguments],
+            env={**outside, **node.environment("migrate", spec, container)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
