@@ -178,20 +178,17 @@ class NewSegment:
             raise OSError(errno.EIO, "short write")
 
     def publish(self, name: str, *, lease_end_ns: int) -> None:
-        """From here on others may read it, and nobody can write to it."""
-        try:
-            os.fchmod(self._file, 0o400)
-            os.utime(self._file, ns=(lease_end_ns, lease_end_ns))
-            directory = self._node.descriptor
-            os.rename(self._temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-        except BaseException:
-            self.discard()
-            raise
-        os.close(self._file)
+        """From here on others may read it, and nobody can write to it; to be called by who is `alone`."""
+        os.fchmod(self._file, 0o400)
+        os.utime(self._file, ns=(lease_end_ns, lease_end_ns))
+        directory = self._node.descriptor
+        os.rename(self._temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        self._temporary = ""
 
     def discard(self) -> None:
-        """Leave nothing behind."""
-        self._node.remove(self._temporary)
+        """Leave nothing behind but what was published."""
+        if self._temporary:
+            self._node.remove(self._temporary)
         os.close(self._file)
 
 

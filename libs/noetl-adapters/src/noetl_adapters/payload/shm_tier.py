@@ -200,10 +200,10 @@ class SharedMemoryTier:
                 new = NewSegment(self._node, segment.size)
             try:
                 new.fill(start=segment.to_bytes(), data=data, data_offset=DATA_OFFSET)
-            except BaseException:
+                with self._node.alone():  # whoever counts must not miss it between its names
+                    new.publish(name, lease_end_ns=end_ns)
+            finally:
                 new.discard()
-                raise
-            new.publish(name, lease_end_ns=end_ns)
         self._remember(segment.generation)
         return self._hint(name, segment)
 
