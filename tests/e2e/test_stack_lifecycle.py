@@ -11,7 +11,7 @@ from pathlib import Path
 from noetl_adapters.payload.shm_directory import SHM_DIRECTORY, directory_name
 from noetl_cli.dev.processes import ProcessIdentity
 from noetl_testkit.eventually import eventually
-from noetl_testkit.local_stack import LocalStack, local_stack
+from noetl_testkit.local_stack import LocalStack, environment_of_nobody, local_stack
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 
@@ -85,10 +85,9 @@ def test_a_demonstration_that_is_interrupted_leaves_nothing_behind_either(tmp_pa
 @contextmanager
 def demonstration(temporary: Path) -> Iterator[subprocess.Popen[str]]:
     temporary.chmod(0o711)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
     with subprocess.Popen(
         ["/bin/bash", str(DEMO)],
-        env={**environment, "TMPDIR": str(temporary), "VENV": sys.prefix},
+        env={**environment_of_nobody(), "TMPDIR": str(temporary), "VENV": sys.prefix},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -102,11 +102,15 @@ def test_addresses_with_secrets_stay_out_of_reports(postgres_server: PostgresBac
     assert "://" not in repr(postgres_server)
 
 
-def test_directories_of_runs_that_were_killed_are_removed_by_the_next() -> None:
+def test_directories_of_runs_that_were_killed_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # others would remove it first
+    monkeypatch.setattr(tempfile, "tempdir", None)
     killed = subprocess.run([sys.executable, "-c", ABANDONING], capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     abandoned = Path(killed.stdout.strip())
-    assert abandoned.parent == Path(tempfile.gettempdir())
+    assert abandoned.parent == tmp_path
     assert abandoned.exists()
 
     with embedded_nats() as server:

@@ -48,6 +48,7 @@ async def test_watch_of_an_ended_execution_ends_at_once(api: Any) -> None:
     assert [(batch.events, batch.terminal) for batch in nothing] == [((), True)]
 
 
+@pytest.mark.alone
 async def test_watch_is_woken_by_the_commits_of_another_replica(run_api: Any) -> None:
     async with run_api() as here, run_api() as there:
         log = (await there.as_("service")).events

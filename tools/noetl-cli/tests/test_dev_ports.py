@@ -1,7 +1,9 @@
 import socket
 from pathlib import Path
 
-from noetl_cli.dev.ports import free_port, is_free, remembered_ports
+import pytest
+from noetl_cli.dev.ports import PORTS_VARIABLE, free_port, is_free, remembered_ports
+from noetl_core.errors import InvalidInput
 
 
 def test_ports_are_handed_out_once() -> None:
@@ -18,6 +20,20 @@ def test_a_port_stays_clear_of_those_that_the_system_gives_to_clients() -> None:
 
         assert all(free_port() < 32_768 for _ in range(20))
         assert client.getsockname()[1] > listener.getsockname()[1]
+
+
+def test_ports_are_those_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PORTS_VARIABLE, "29000-29099")
+
+    assert all(29_000 <= free_port() < 29_100 for _ in range(20))
+
+
+@pytest.mark.parametrize("named", ["", "29000", "29100-29000", "a-b", "0-9", "65000-70000"])
+def test_ports_that_cannot_be_are_refused(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
+    monkeypatch.setenv(PORTS_VARIABLE, named)
+
+    with pytest.raises(InvalidInput, match="names two ports"):
+        free_port()
 
 
 def test_a_port_with_a_listener_is_not_free() -> None:

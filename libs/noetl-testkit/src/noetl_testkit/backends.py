@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -175,6 +175,7 @@ def temporary_directory() -> Iterator[Path]:
 def _remove_abandoned() -> None:
     for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY_PREFIX}*"):
         owner_file = directory / "owner.lock"
-        was_owned = owner_file.exists() and owner_file.stat().st_size > 0  # empty: just being made
-        if was_owned and DirectoryLock(owner_file).holder() is None:
-            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(FileNotFoundError):  # its owner removes it at this moment
+            was_owned = owner_file.stat().st_size > 0  # empty: just being made
+            if was_owned and DirectoryLock(owner_file).holder() is None:
+                shutil.rmtree(directory, ignore_errors=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.home import StackHome
+from noetl_cli.dev.ports import PORTS_VARIABLE
 from noetl_cli.dev.postgres import PostgresCluster
 from noetl_cli.dev.processes import ProcessIdentity
 from noetl_cli.dev.spawn import spawn
@@ -133,8 +134,14 @@ class LocalStack:
 
     def environment(self) -> dict[str, str]:
         """Ours, without settings of other stacks."""
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("NOETL_")}
-        return {**inherited, "NOETL_HOME": str(self.home.root)}
+        return {**environment_of_nobody(), "NOETL_HOME": str(self.home.root)}
+
+
+def environment_of_nobody() -> dict[str, str]:
+    """Ours, without settings of any stack; the ports that this test run may choose from are not one."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith("NOETL_") or name == PORTS_VARIABLE
+    }
 
 
 @contextmanager

@@ -248,6 +248,7 @@ async def test_a_busy_loop_in_c_is_killed_too(pool: PythonPool) -> None:
     assert isinstance(end, TimedOut)
 
 
+@pytest.mark.alone
 async def test_cancelling_a_call_kills_its_child_within_milliseconds(pool: PythonPool, tmp_path: Path) -> None:
     path = tmp_path / "pids"
     call = asyncio.create_task(run(pool, SLEEP_IN_GRANDCHILDREN, timeout_seconds=None, path=str(path)))

@@ -170,6 +170,7 @@ async def test_a_child_that_keeps_something_of_a_call_is_not_used_again(source: 
         await until(lambda: not is_running(pid))
 
 
+@pytest.mark.alone
 async def test_a_warm_call_takes_less_than_three_milliseconds(
     pool: PythonPool, record_property: Callable[[str, object], None]
 ) -> None:

@@ -1,6 +1,7 @@
 """Ports that nobody else is using, and that stay the same from one start to the next."""
 
 import json
+import os
 import random
 import socket
 import threading
@@ -8,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from noetl_core.errors import InvalidInput
+
 from noetl_cli.dev.files import write_atomically
 
+PORTS_VARIABLE = "NOETL_DEV_PORTS"
+"""Names the first and the last port to choose from, as in `15000-19999`."""
 _LOWEST = 15_000
+_HIGHEST = 65_535
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _ATTEMPTS = 200
 
@@ -25,9 +31,10 @@ def free_port() -> int:
     Taken from below the ephemeral range where that is possible: a client that keeps dialling a stopped
     server at an ephemeral port can end up connected to itself, and the server cannot bind it again.
     """
+    ports = _choice()
     with _lock:
         for _ in range(_ATTEMPTS):
-            port = _random.randrange(_LOWEST, max(_ephemeral_start(), _LOWEST + 1))
+            port = _random.choice(ports)
             if port not in _handed_out and is_free(port):
                 _handed_out[port] = ""
                 return port
@@ -80,6 +87,18 @@ def _read(file: Path) -> dict[str, int]:
     if not isinstance(document, dict):
         return {}
     return {str(name): port for name, port in document.items() if isinstance(port, int)}
+
+
+def _choice() -> range:
+    """Named by those who start several stacks at the same time: a port is free until its server listens."""
+    named = os.environ.get(PORTS_VARIABLE)
+    if named is None:
+        return range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1))
+    first, _, last = named.partition("-")
+    ports = range(int(first), int(last) + 1) if first.isdecimal() and last.isdecimal() else range(0)
+    if not ports or ports[0] < 1 or ports[-1] > _HIGHEST:
+        raise InvalidInput(f"{PORTS_VARIABLE} names two ports, such as 15000-19999, not {named!r}")
+    return ports
 
 
 def _ephemeral_start() -> int:
