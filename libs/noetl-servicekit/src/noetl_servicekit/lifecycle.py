@@ -82,7 +82,12 @@ async def _run(main: ServiceMain, settings: ProcessSettings, arguments: argparse
     deadline = _Deadline(settings.stop_seconds)
     group = ServiceGroup(settings, arguments=arguments, when_stopping=deadline.start)
     _stop_on_signals(group)
-    tracing = start_tracing(service=settings.service, instance=settings.instance, otlp_endpoint=settings.otlp_endpoint)
+    tracing = start_tracing(
+        service=settings.service,
+        instance=settings.instance,
+        topology=settings.topology,
+        otlp_endpoint=settings.otlp_endpoint,
+    )
     group.on_stop(lambda: asyncio.to_thread(tracing.close))
     logger.info("service.starting", pid=os.getpid())
     try:

@@ -3,9 +3,11 @@
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from noetl_core.topology import ANYBODY, Topology
 
 from noetl_servicekit.env import Env
 from noetl_servicekit.logging import FORMATS, LEVELS
@@ -24,6 +26,7 @@ class ProcessSettings:
     otlp_endpoint: str | None
     ready_file: Path | None
     stop_seconds: float
+    topology: Topology = field(default_factory=Topology)
 
     @classmethod
     def from_env(cls, service: str, values: Mapping[str, str]) -> "ProcessSettings":
@@ -37,6 +40,14 @@ class ProcessSettings:
             otlp_endpoint=env.optional_url("OTEL_EXPORTER_OTLP_ENDPOINT", schemes=("http", "https")),
             ready_file=env.optional_path("NOETL_READY_FILE"),
             stop_seconds=env.number("NOETL_STOP_SECONDS", default=DEFAULT_STOP_SECONDS, minimum=0.1),
+            topology=Topology(
+                node=env.text("NOETL_NODE_ID", default=""),
+                zone=env.text("NOETL_ZONE", default=""),
+                region=env.text("NOETL_REGION", default=""),
+                cluster=env.text("NOETL_CLUSTER_ID", default=""),
+                tenant=env.text("NOETL_TENANT_ID", default=ANYBODY),
+                organization=env.text("NOETL_ORGANIZATION_ID", default=ANYBODY),
+            ),
         )
         env.check()
         return settings

@@ -19,7 +19,7 @@ from noetl_servicekit.ops_http import ops_app
 from noetl_servicekit.process_settings import ProcessSettings
 from noetl_servicekit.ready_file import ReadyFile
 from noetl_servicekit.supervision import Backoff, LoopBody, SupervisedLoop
-from noetl_servicekit.telemetry import GrpcServerMetrics, LoopMetrics
+from noetl_servicekit.telemetry import GrpcServerMetrics, LoopMetrics, PlaceMetrics
 from noetl_servicekit.tokens import Tokens
 
 logger = get_logger()
@@ -50,6 +50,7 @@ class ServiceGroup:
         self._when_stopping = when_stopping
         self._backoff = backoff or Backoff()
         self._loop_metrics = LoopMetrics(self.metrics)
+        PlaceMetrics(self.metrics).tell(settings.service, settings.instance, settings.topology)
         self._parts = AsyncExitStack()
 
     async def enter(self, part: AbstractAsyncContextManager[T]) -> T:

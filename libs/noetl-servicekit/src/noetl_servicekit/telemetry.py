@@ -1,5 +1,6 @@
 """The metrics that every service has, whatever it does."""
 
+from noetl_core.topology import Topology
 from prometheus_client import Counter
 
 from noetl_servicekit.metrics import MetricSet
@@ -51,3 +52,19 @@ class LoopMetrics:
         self.restarts = metrics.counter(
             "noetl_loop_restarts_total", "Times that a loop failed and was started again.", ("loop",)
         )
+
+
+class PlaceMetrics:
+    """Where the process runs; other metrics are joined with it by `instance`, so that they need not repeat it."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self._info = metrics.gauge(
+            "noetl_instance_info",
+            "1, with where the instance runs.",
+            ("service", "name", "cluster_id", "region", "zone", "node"),
+        )
+
+    def tell(self, service: str, instance: str, topology: Topology) -> None:
+        """Said once, at the start."""
+        place = (topology.cluster, topology.region, topology.zone, topology.node)
+        self._info.labels(service, instance, *place).set(1)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from noetl_core.errors import NoetlError
+from noetl_core.topology import Topology
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
@@ -55,11 +56,13 @@ def start_tracing(
     *,
     service: str,
     instance: str,
+    topology: Topology | None = None,
     otlp_endpoint: str | None = None,
     exporters: Sequence[SpanExporter] = (),
 ) -> Tracing:
     """Without endpoint and exporters spans still get ids and pass them on; they are just not kept."""
-    resource = Resource({"service.namespace": "noetl", "service.name": service, "service.instance.id": instance})
+    identity = {"service.namespace": "noetl", "service.name": service, "service.instance.id": instance}
+    resource = Resource({**identity, **_place(topology or Topology())})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for exporter in exporters:
         provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -67,6 +70,17 @@ def start_tracing(
         provider.add_span_processor(BatchSpanProcessor(_otlp_exporter(otlp_endpoint)))
     _current.tracing = Tracing(provider, keeps_spans=bool(exporters) or otlp_endpoint is not None)
     return _current.tracing
+
+
+def _place(topology: Topology) -> dict[str, str]:
+    """In the words of OpenTelemetry; what nobody said is left out."""
+    known = {
+        "k8s.cluster.name": topology.cluster,
+        "cloud.region": topology.region,
+        "cloud.availability_zone": topology.zone,
+        "k8s.node.name": topology.node,
+    }
+    return {name: value for name, value in known.items() if value}
 
 
 @contextmanager

@@ -204,7 +204,9 @@ class Api:
                 self._settings.payload_url,
                 self._environment,
                 memory_bytes=0,
-                shared_memory=SharedMemorySettings(**asdict(self._settings.shared_memory)),
+                shared_memory=SharedMemorySettings(
+                    **asdict(self._settings.shared_memory), node_id=self._group.settings.topology.node
+                ),
                 reports=self._metrics.payloads,
                 warn=warn_of_shared_memory,
             )

@@ -74,7 +74,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             settings.payload_url,
             variables,
             memory_bytes=settings.payload_memory_bytes,
-            shared_memory=SharedMemorySettings(**asdict(settings.shared_memory)),
+            shared_memory=SharedMemorySettings(**asdict(settings.shared_memory), node_id=group.settings.topology.node),
             cache_directory=settings.payload_cache_dir,
             cache_bytes=settings.payload_cache_bytes,
             reports=metrics.payloads,
@@ -119,7 +119,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     rows = LoadRows(payloads, tables)
     loops = LoopResults(EventLogClient(channel), rows.values)
     children, limits = ChildCalls(ExecutionClient(channel), rows.values, loops=loops), RateLimits()
-    worker, resting = Worker(worker_id=group.settings.instance, pool=settings.pool), Resting()
+    instance = group.settings.instance
+    locator = group.settings.topology.locator_of(instance)
+    worker, resting = Worker(worker_id=instance, pool=settings.pool, locator=locator), Resting()
     slots = Slots(
         WorkOfPlanners(commands, FrameClient(commands)),
         RunCommand(
@@ -182,6 +184,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             busy=slots.busy,
             kinds=tools.kinds,
             version=version("noetl-worker"),
+            locator=locator,
         )
 
     group.loop(
