@@ -14,6 +14,7 @@ from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.names import arc_names, current_variables, outcome_names
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
+from noetl_core.executions.step_scope import scope_of
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
 from noetl_core.playbook.graph import is_error_arc
 from noetl_core.playbook.model import Arc, ArcMode, Assignment, Next
@@ -41,7 +42,7 @@ def leave(
     if execution.steps[step].cause_step == FINAL_CAUSE:
         following = Next()  # §8.5: what the final step would lead to is ignored
     call_error = (result.get("context") or {}).get("error") or {} if result.get("status") == "error" else None
-    assigned = Assigned()
+    assigned = Assigned(step_scope=scope_of(result))
     if call_error is not None:
         error = {"step": step, **call_error}
         if plan.playbook.steps[step].loop is not None:

@@ -15,6 +15,7 @@ from noetl_core.executions.evaluators import NeedsEvaluation, Recording
 from noetl_core.executions.names import LOADED
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, Step, StepStatus
+from noetl_core.executions.step_scope import SCOPE
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.control import references_after, references_before
 from noetl_core.playbook.expressions import TemplateFailed
@@ -127,7 +128,7 @@ class _Data:
     def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
         """The execution as the planner sees it, with data in the place of references."""
         steps = {
-            name: Step(status=StepStatus.DONE, result={**result, LOADED: self._result(name, result)})
+            name: Step(status=StepStatus.DONE, result={**self._with_scope(result), LOADED: self._result(name, result)})
             for name, result in command.results.items()
         }
         before = steps.get(evaluation.step)
@@ -152,6 +153,15 @@ class _Data:
             return None
         rows = self._value(PayloadRef.from_json(chunk.reference))
         return replace(chunk, reference={**chunk.reference, LOADED: rows})
+
+    def _with_scope(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What tasks have set for the activation, with the data of what is stored."""
+        context = result.get("context") or {}
+        told = context.get(SCOPE) or {}
+        if not told.get("refs"):
+            return result
+        refs = {name: {**ref, LOADED: self._value(PayloadRef.from_json(ref))} for name, ref in told["refs"].items()}
+        return {**result, "context": {**context, SCOPE: {**told, "refs": refs}}}
 
     def _result(self, name: str, result: Mapping[str, Any]) -> object:
         reference = result.get("reference")

@@ -42,6 +42,8 @@ class PipelineEnd:
     outcome: Outcome
     broke: bool = False
     variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    step_scope: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Of this activation and its arcs."""
     captured: CapturedOutput = field(default_factory=CapturedOutput)
     """What its calls printed."""
 
@@ -226,18 +228,22 @@ class PipelineRun:
                 kind=ErrorKind.UNKNOWN, code="POLICY_FAIL", message="a rule of the task says that it failed"
             )
             outcome = replace(failed, data=outcome.data, meta=outcome.meta)
-        return PipelineEnd(outcome=self._told(outcome), variables=self.scope.variables)
+        return PipelineEnd(
+            outcome=self._told(outcome), variables=self.scope.variables, step_scope=self.scope.step_scope
+        )
 
     def failed(self, kind: ErrorKind, code: str, message: str) -> PipelineEnd:
         """The pipeline itself cannot go on."""
         meta = OutcomeMeta(attempt=self.last.meta.attempt)
         outcome = Outcome.failed(kind=kind, code=code, message=message, meta=meta)
-        return PipelineEnd(outcome=outcome, variables=self.scope.variables)
+        return PipelineEnd(outcome=outcome, variables=self.scope.variables, step_scope=self.scope.step_scope)
 
     def ended(self, *, broke: bool = False) -> PipelineEnd:
         """The last task's outcome is the step's; an error that a rule let pass is data now."""
         told = self.last if self.last.error is None else Outcome(data=self.last.result(), meta=self.last.meta)
-        return PipelineEnd(outcome=self._told(told), broke=broke, variables=self.scope.variables)
+        return PipelineEnd(
+            outcome=self._told(told), broke=broke, variables=self.scope.variables, step_scope=self.scope.step_scope
+        )
 
     def _told(self, outcome: Outcome) -> Outcome:
         """§5.2: the last task's fields on top, then labels, `results` and `_prev`."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from noetl_core.canonical import JsonValue, encode
+from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
+from noetl_core.executions.step_scope import SCOPE, scope_names_read, scope_told
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook, Step
 from noetl_core.playbook.outputs import kept_output
@@ -20,6 +21,7 @@ from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result, parent_ref_id
+from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
@@ -86,8 +88,10 @@ class RunCommand:
             return await self._parked(place, end)
         try:
             variables = await self._variables(place, end.variables)
+            scope = {} if command.item else await self._scope(place, playbook.steps[command.step], end.step_scope)
         except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
             end, variables = PipelineEnd(outcome=_not_stored(exc), captured=end.captured), Variables()
+            scope = {}
         stored = await self._persist(
             place,
             end.outcome,
@@ -96,7 +100,7 @@ class RunCommand:
             parent_ref_id=parent_ref_id(command),
             kept=kept_output(playbook, command.step),
         )
-        result = stored.to_json()
+        result: JsonObject = {**stored.to_json(), "context": {**stored.context, **scope}}
         if end.broke and result["status"] == "ok":
             result["status"] = "break"
         logs = await self._store_output(command, end.captured)
@@ -138,12 +142,21 @@ class RunCommand:
         value = await self._items.value(item)
         return Iteration(iterator=step.loop.iterator, value=value, index=item.index, total=item.total)
 
-    async def _variables(self, place: ResultPlace, values: Mapping[str, JsonValue]) -> Variables:
+    async def _scope(self, place: ResultPlace, step: Step, values: Mapping[str, JsonValue]) -> JsonObject:
+        """What `set` and arcs of the step read of what its tasks have set for them."""
+        read = {name: values[name] for name in scope_names_read(step, values)}
+        if not read:
+            return {}
+        return {SCOPE: scope_told(await self._variables(place, read, hide_credentials=True))}
+
+    async def _variables(
+        self, place: ResultPlace, values: Mapping[str, JsonValue], *, hide_credentials: bool = False
+    ) -> Variables:
         small: dict[str, JsonValue] = {}
         refs: dict[str, PayloadRef] = {}
         for name, value in values.items():
             body = encode(value)
-            if len(body) <= MAX_VALUE_BYTES:
+            if len(body) <= MAX_VALUE_BYTES and not (hide_credentials and is_credential_name(name)):
                 small[name] = value
             else:
                 refs[name] = await self._payloads.put(
