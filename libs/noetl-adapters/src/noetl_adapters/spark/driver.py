@@ -1,0 +1,178 @@
+"""The driver process of a worker: holds the session, runs calls on threads, and ends with whoever started it.
+
+`python -m noetl_adapters.spark.driver`: messages come on stdin and go to stdout; whatever is printed goes to stderr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from noetl_core.errors import NoetlError
+from noetl_core.ports.spark import SparkCall, SparkSettings
+
+from noetl_adapters.spark import framing
+from noetl_adapters.spark.printed import ThreadOutput
+from noetl_adapters.spark.scheduler_pools import SchedulerPools
+from noetl_adapters.spark.session import start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROGRESS_SECONDS = 1.0
+CANCEL_SECONDS = 0.5
+JVM_GONE = 3
+"""Exit code when the JVM died: this process is good for nothing without it."""
+
+
+class Driver:
+    """Calls by their id; each has a job group, so that all that it runs can be cancelled."""
+
+    def __init__(self, spark: SparkSession, *, scratch: Path, out: BinaryIO, output: ThreadOutput) -> None:
+        self._spark = spark
+        self._scratch = scratch
+        self._out = out
+        self._output = output
+        self._sending = threading.Lock()
+        self._pools = SchedulerPools()
+        self._running: dict[str, threading.Event] = {}
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Tell the worker; calls and progress tell at the same time."""
+        with self._sending:
+            self._out.write(framing.pack(message))
+            self._out.flush()
+
+    def start(self, call: SparkCall) -> None:
+        """Run a call on a thread that the JVM knows as one, with its own pool and job group."""
+        from pyspark import InheritableThread  # noqa: PLC0415 - pyspark is imported when the session starts
+
+        self._running[call.call_id] = threading.Event()
+        InheritableThread(target=self._run, args=(call,), daemon=True).start()
+
+    def cancel(self, call_id: str) -> None:
+        """Cancel its jobs until it has ended: code may start another job after one was cancelled."""
+        ended = self._running.get(call_id)
+        if ended is not None:
+            threading.Thread(target=self._cancel, args=(call_id, ended), daemon=True).start()
+
+    def _cancel(self, call_id: str, ended: threading.Event) -> None:
+        while not ended.wait(CANCEL_SECONDS):
+            self._spark.sparkContext.cancelJobGroup(call_id)
+
+    def _run(self, call: SparkCall) -> None:
+        from noetl_adapters.spark.calls import run_call  # noqa: PLC0415 - as above
+        from noetl_adapters.spark.failures import describe  # noqa: PLC0415
+
+        context = self._spark.sparkContext
+        ended = self._running[call.call_id]
+        answer: dict[str, Any] = {"id": call.call_id, "end": True}
+        with self._pools.pool(call.execution_id) as pool, self._output.captured() as printed:
+            try:
+                context.setLocalProperty("spark.scheduler.pool", pool)
+                context.setJobGroup(call.call_id, f"{call.execution_id}/{call.step}", interruptOnCancel=True)
+                answer["data"] = run_call(self._spark, call, scratch=self._scratch)
+                framing.pack(answer)
+            except BaseException as exc:  # SystemExit of user code too: it is their failure, not ours
+                answer.pop("data", None)
+                answer["failure"] = dataclasses.asdict(describe(exc, call.code))
+            finally:
+                ended.set()
+                del self._running[call.call_id]
+        self.send({**answer, "stdout": printed.text()})
+
+    def tell_progress(self) -> None:
+        """What Spark says about the jobs of each call, when it has changed; asked once a second while calls run."""
+        told: dict[str, tuple[int, ...]] = {}
+        while True:
+            time.sleep(PROGRESS_SECONDS)
+            for call_id in tuple(self._running):
+                now = self._progress(call_id)
+                if now is not None and told.get(call_id) != now:
+                    told[call_id] = now
+                    self.send({"id": call_id, "progress": list(now)})
+            told = {call_id: now for call_id, now in told.items() if call_id in self._running}
+
+    def _progress(self, call_id: str) -> tuple[int, ...] | None:
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(call_id)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        known = [stage for stage in stages if stage is not None]
+        if not known:
+            return None
+        tasks, tasks_done = (
+            sum(counts) for counts in zip(*((s.numTasks, s.numCompletedTasks) for s in known), strict=True)
+        )
+        stages_done = sum(stage.numTasks == stage.numCompletedTasks for stage in known)
+        return stages_done, len(stages), tasks_done, tasks
+
+    def stop(self) -> None:
+        """End the session and the JVM in good order."""
+        self._spark.stop()
+
+
+def main() -> None:
+    """Read the settings, start the session, then take requests until there are no more."""
+    requests, out = _own_pipes()
+    first = framing.read(requests)
+    if first is None:
+        return
+    scratch = Path(first["scratch"])
+    try:
+        spark = start_session(SparkSettings(**first["settings"]), scratch)
+    except NoetlError as exc:
+        out.write(framing.pack({"ready": False, "message": exc.message}))
+        return
+    except Exception as exc:
+        out.write(framing.pack({"ready": False, "message": f"Spark does not start: {_first_line(exc)}"}))
+        return
+    output = ThreadOutput(sys.stderr)
+    sys.stdout = output  # type: ignore[assignment]
+    driver = Driver(spark, scratch=scratch, out=out, output=output)
+    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    if jvm is not None:
+        threading.Thread(target=lambda: os._exit(JVM_GONE) if jvm.wait() is not None else None, daemon=True).start()
+    threading.Thread(target=driver.tell_progress, daemon=True).start()
+    driver.send({"ready": True, "version": spark.version, "jvm": jvm.pid if jvm is not None else 0})
+    _serve(driver, requests)
+
+
+def _serve(driver: Driver, requests: BinaryIO) -> None:
+    while True:
+        request = framing.read(requests)
+        match request:
+            case None:  # the worker is gone, and nobody wants to know what runs here
+                os._exit(0)
+            case {"stop": True}:
+                driver.stop()
+                os._exit(0)
+            case {"cancel": str(call_id)}:
+                driver.cancel(call_id)
+            case {"call": dict(call)}:
+                driver.start(SparkCall(**call))
+            case _:
+                continue
+
+
+def _own_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Take stdin and stdout away from everybody else: the JVM and user code inherit what is left."""
+    requests, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, out
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:1000]
+
+
+if __name__ == "__main__":
+    main()
