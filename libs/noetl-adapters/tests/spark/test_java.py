@@ -14,7 +14,7 @@ def fake_java(home: Path, version: str, *, modules: str = f"java.base@{17}\n{VEC
     program.parent.mkdir(parents=True)
     program.write_text(
         "#!/bin/sh\n"
-        f"case \"$1\" in -version) echo 'openjdk version \"{version}\"' >&2;;\n"
+        f'case "$1" in -version) echo \'openjdk version "{version}"\' >&2;;\n'
         f"--list-modules) printf '{modules}';;\n"
         '*) for one do echo "<$one>"; done;; esac\n'
     )

@@ -617,7 +617,7 @@ workflow:
         parse_playbook(HEAD + circle, supported=EVERYTHING)
 
 
-@pytest.mark.parametrize("kind", ["snowflake", "container", "spark", "subscription", "agent", "ducklake"])
+@pytest.mark.parametrize("kind", ["snowflake", "container", "subscription", "agent", "ducklake"])
 def test_a_kind_that_needs_more_than_this_says_that_a_plug_in_can_provide_it(kind: str) -> None:
     with pytest.raises(PlaybookInvalid, match="unless a plug-in provides it"):
         parse_playbook(HEAD + in_step(f"tool: {{kind: {kind}}}"), supported=EVERYTHING - {tool(kind)})

@@ -28,7 +28,9 @@ _SCALARS = frozenset(
         "item_count",
         "message",
         "pages",
+        "partition_count",
         "row_count",
+        "schema",
         "statement_count",
         "status",
         "status_code",
@@ -84,15 +86,25 @@ class LoadRows:
         wanted = {str(entry[0]): entry for mark in _marks(value) for entry in mark}
         loaded: dict[str, list[JsonValue]] = {}
         for sha256, entry in wanted.items():
-            uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
-            ref = PayloadRef(uri=str(uri), sha256=sha256, media_type=str(entry[3]), bytes=int(str(entry[1])))
-            loaded[sha256] = await self.rows(ref)
+            loaded[sha256] = await self.rows(_ref_of(entry, tenant_id, organization_id))
         return _replaced(value, loaded, _MAX_DEPTH)
 
     async def rows(self, ref: PayloadRef) -> list[JsonValue]:
         """The rows of one chunk."""
         rows = await self.values.get(ref)
         return rows if isinstance(rows, list) else [rows]
+
+
+def chunk_refs(mark: JsonValue, *, tenant_id: str, organization_id: str) -> list[PayloadRef]:
+    """The payloads that a mark names, in order; none if it is no mark."""
+    entries = (_mark_in(mark) if isinstance(mark, dict) else None) or []
+    return [_ref_of(entry, tenant_id, organization_id) for entry in entries]
+
+
+def _ref_of(entry: Sequence[JsonValue], tenant_id: str, organization_id: str) -> PayloadRef:
+    sha256 = str(entry[0])
+    uri = payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256=sha256)
+    return PayloadRef(uri=str(uri), sha256=sha256, media_type=str(entry[3]), bytes=int(str(entry[1])))
 
 
 def _marks(value: JsonValue, depth: int = _MAX_DEPTH) -> Iterator[list[list[JsonValue]]]:

@@ -13,6 +13,7 @@ from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_tiered_store
+from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import (
     IDEMPOTENT_METHODS,
@@ -49,11 +50,15 @@ from noetl_worker.application.resting import Resting
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
+from noetl_worker.application.tool_call import Tool
 from noetl_worker.entrypoints.presence import leave, tell_presence
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, on_stopped, pull_work
 from noetl_worker.settings import Settings
 from noetl_worker.telemetry import WorkerMetrics
 from noetl_worker.tools.keychain import open_keychain
+from noetl_worker.tools.plugins import UnavailableTool
+from noetl_worker.tools.spark import SPARK_OFF, SparkTool
+from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.toolbox import ToolboxSettings, build_toolbox
 
 
@@ -99,6 +104,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     group.on_stop(commands.close)
     tables = ArrowTables(compression=settings.table_compression)
+    rows = LoadRows(payloads, tables)
+    spark = await group.enter(SparkDriver(settings.spark, environment=variables, reports=metrics.spark))
     tools = await group.enter(
         build_toolbox(
             tool_settings,
@@ -106,6 +113,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             tables=tables,
             credentials=ResolvedCredentials(channel),
             variables=variables,
+            more_tools={"spark": _spark_tool(spark, settings, tool_settings, SparkInputs(payloads, tables), rows)},
         )
     )
     keychain = await group.enter(
@@ -116,7 +124,6 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             plugins=None if tool_settings.plugins_enabled else (),
         )
     )
-    rows = LoadRows(payloads, tables)
     loops = LoopResults(EventLogClient(channel), rows.values)
     children, limits = ChildCalls(ExecutionClient(channel), rows.values, loops=loops), RateLimits()
     instance = group.settings.instance
@@ -194,5 +201,15 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     group.loop("heartbeat", lambda beat: keep_alive(slots, every_seconds=settings.heartbeat_seconds, beat=beat))
     # Runs first when the process stops: what is under way gets most of the time there is.
     group.on_stop(lambda: slots.drain(seconds=group.settings.stop_seconds * 0.7))
+    if settings.spark_enabled and settings.spark_warm:
+        await spark.warm()  # before anybody counts on this worker: a session takes seconds to start
     group.loop("work", lambda beat: pull_work(consumer, slots, beat=beat))
     group.ready(grpc=grpc, ops=ops)
+
+
+def _spark_tool(
+    spark: SparkDriver, settings: Settings, tool_settings: ToolboxSettings, inputs: SparkInputs, rows: LoadRows
+) -> Tool:
+    if not settings.spark_enabled:
+        return UnavailableTool(SPARK_OFF)
+    return SparkTool(spark, inputs, rows, default_timeout_seconds=tool_settings.sql_timeout_seconds)

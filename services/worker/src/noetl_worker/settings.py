@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from noetl_core.ports.spark import SparkSettings
 from noetl_servicekit.env import Address, Env
 from noetl_servicekit.shared_memory import SharedMemoryLimits
+
+_MEMORY = re.compile(r"[1-9]\d*[mg]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +39,9 @@ class Settings:
     slots: int
     heartbeat_seconds: float
     python_spares: int
+    spark: SparkSettings
+    spark_enabled: bool
+    spark_warm: bool
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -67,4 +75,36 @@ class Settings:
             slots=env.integer("NOETL_WORKER_SLOTS", default=8, minimum=1, maximum=1000),
             heartbeat_seconds=env.number("NOETL_HEARTBEAT_SECONDS", default=15.0, minimum=0.1),
             python_spares=env.integer("NOETL_WORKER_PYTHON_SPARES", default=2, minimum=0, maximum=64),
+            spark=_spark(env),
+            spark_enabled=env.boolean("NOETL_SPARK_ENABLED", default=True),
+            spark_warm=env.boolean("NOETL_SPARK_WARM", default=False),
         )
+
+
+def _spark(env: Env) -> SparkSettings:
+    memory = env.text("NOETL_SPARK_MEMORY", default="1g")
+    env.require(_MEMORY.fullmatch(memory) is not None, "NOETL_SPARK_MEMORY is a size such as 512m or 2g")
+    properties, problem = _properties(env.text("NOETL_SPARK_PROPERTIES", default=""))
+    env.require(not problem, f"NOETL_SPARK_PROPERTIES {problem}")
+    return SparkSettings(
+        master=env.text("NOETL_SPARK_MASTER", default=""),
+        memory=memory,
+        properties=properties,
+        max_calls=env.integer("NOETL_SPARK_MAX_CALLS", default=4, minimum=1, maximum=100),
+        start_seconds=env.number("NOETL_SPARK_START_SECONDS", default=180.0, minimum=1.0),
+        cancel_seconds=env.number("NOETL_SPARK_CANCEL_SECONDS", default=20.0, minimum=1.0),
+    )
+
+
+def _properties(text: str) -> tuple[dict[str, str], str]:
+    """Spark's own settings, as JSON; what they mean is Spark's business."""
+    try:
+        read = json.loads(text or "{}")
+    except ValueError:
+        return {}, "is no JSON"
+    if not isinstance(read, dict) or not all(isinstance(value, str | int | float) for value in read.values()):
+        return {}, 'is a map of names to values: {"spark.executor.cores": 2}'
+    strange = [name for name in read if not name.startswith("spark.")]
+    if strange:
+        return {}, f"has {strange[0]!r}, and names begin with spark."
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in read.items()}, ""

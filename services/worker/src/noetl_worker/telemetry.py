@@ -1,6 +1,10 @@
 """What a worker counts."""
 
+from noetl_core.ports.spark import SparkCall, SparkProgress
+from noetl_servicekit.logging import get_logger
 from noetl_servicekit.metrics import MetricSet
+
+logger = get_logger()
 
 
 class WorkerMetrics:
@@ -40,6 +44,7 @@ class WorkerMetrics:
             "noetl_worker_keychain_total", "Entries of the keychain that calls have asked for.", ("kind", "outcome")
         )
         self.payloads = PayloadTierMetrics(metrics)
+        self.spark = SparkTelemetry(metrics)
 
 
 class PayloadTierMetrics:
@@ -67,3 +72,48 @@ class PayloadTierMetrics:
     def holds(self, tier: str, size: int) -> None:
         """A tier has so many bytes now."""
         self._bytes.labels(tier).set(size)
+
+
+class SparkTelemetry:
+    """How the Spark session is, and how far its calls are."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self._sessions = metrics.counter(
+            "noetl_worker_spark_sessions_total", "Times that the Spark session has come into a state.", ("state",)
+        )
+        self._is_up = metrics.gauge("noetl_worker_spark_session_up", "Whether there is a Spark session to call.")
+        self._calls = metrics.counter("noetl_worker_spark_calls_total", "Calls of the spark tool.", ("outcome",))
+        self._running = metrics.gauge("noetl_worker_spark_calls_running", "Calls that run in the session.")
+
+    def session(self, state: str) -> None:
+        """starting, ready, stopped, lost or failed."""
+        self._sessions.labels(state).inc()
+        self._is_up.set(1 if state == "ready" else 0)
+        if state in {"lost", "failed"}:
+            logger.warning("spark.session_lost", state=state)
+        else:
+            logger.info("spark.session", state=state)
+
+    def began(self) -> None:
+        """A call has been given to the session."""
+        self._running.inc()
+
+    def ended(self, outcome: str) -> None:
+        """It has ended: ok, error or cancelled."""
+        self._running.dec()
+        self._calls.labels(outcome).inc()
+
+    def progress(self, call: SparkCall, progress: SparkProgress) -> None:
+        """Spark's own count of stages and tasks."""
+        logger.info(
+            "spark.progress",
+            execution_id=call.execution_id,
+            step=call.step,
+            stages=f"{progress.stages_done}/{progress.stages}",
+            tasks=f"{progress.tasks_done}/{progress.tasks}",
+        )
+
+    def said(self, line: str) -> None:
+        """What Spark, or code that runs in it, wrote to stderr."""
+        if line:
+            logger.debug("spark.said", line=line)

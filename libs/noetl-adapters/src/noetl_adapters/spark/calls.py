@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from noetl_adapters.spark.data_source import NoetlDataSource, read_reference, register
 from noetl_adapters.spark.failures import SOURCE_NAME
-from noetl_adapters.spark.references import MARK, chunks_option
+from noetl_adapters.spark.references import MARK, chunks_option, written_schema
 
 FORMAT = NoetlDataSource.name()
 
@@ -46,11 +46,17 @@ def _own_session(spark: SparkSession) -> SparkSession:
 def _table(session: SparkSession, call: SparkCall, table: Mapping[str, Any]) -> DataFrame:
     chunks = table[MARK]
     if not chunks:
-        return session.createDataFrame([], "")
+        return session.createDataFrame([], _columns_of(table))
     reference = chunks_option(
         chunks, tenant_id=call.tenant_id, organization_id=call.organization_id, schema=table.get("schema")
     )
     return session.read.format(FORMAT).option("reference", reference).load()
+
+
+def _columns_of(table: Mapping[str, Any]) -> str:
+    """Of a table without rows: what is known of them; a name without a type is text."""
+    names = [{"name": name, "type": "string"} for name in table.get("columns") or ()]
+    return written_schema(table.get("schema")) or written_schema(names) or ""
 
 
 def _main_of(code: str) -> Any:

@@ -17,6 +17,7 @@ from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -42,8 +43,12 @@ Entry = list[str | int]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session."""
-    spark.dataSource.register(NoetlDataSource)
+    """Make the format known to a session; again is harmless."""
+    try:
+        spark.dataSource.register(NoetlDataSource)
+    except AnalysisException as exc:
+        if exc.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 class NoetlDataSource(DataSource):
@@ -102,7 +107,7 @@ class PayloadReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(ref) for ref in self._chunks]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None:  # how Spark asks for a table without partitions
             return
         ref: PayloadRef = partition.value

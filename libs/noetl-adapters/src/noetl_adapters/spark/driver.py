@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 1.0
 CANCEL_SECONDS = 0.5
+DYING_SECONDS = 1.0
+NICENESS = 5
+"""Of the driver, its JVM and local tasks: a query must not keep the worker from its leases."""
 JVM_GONE = 3
 """Exit code when the JVM died: this process is good for nothing without it."""
 
@@ -79,12 +83,25 @@ class Driver:
                 answer["data"] = run_call(self._spark, call, scratch=self._scratch)
                 framing.pack(answer)
             except BaseException as exc:  # SystemExit of user code too: it is their failure, not ours
+                if self._is_jvm_gone(exc):
+                    os._exit(JVM_GONE)  # the worker knows what that means for every call
                 answer.pop("data", None)
                 answer["failure"] = dataclasses.asdict(describe(exc, call.code))
             finally:
                 ended.set()
                 del self._running[call.call_id]
         self.send({**answer, "stdout": printed.text()})
+
+    def _is_jvm_gone(self, error: BaseException) -> bool:
+        """Whether an error may be what is seen of a JVM that dies, and one does; code has such errors of its own."""
+        jvm = jvm_of(self._spark)
+        if jvm is None or not (isinstance(error, ConnectionError) or type(error).__module__.startswith("py4j")):
+            return False
+        try:
+            jvm.wait(timeout=DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def tell_progress(self) -> None:
         """What Spark says about the jobs of each call, when it has changed; asked once a second while calls run."""
@@ -119,6 +136,7 @@ class Driver:
 def main() -> None:
     """Read the settings, start the session, then take requests until there are no more."""
     requests, out = _own_pipes()
+    os.nice(NICENESS)
     first = framing.read(requests)
     if first is None:
         return
@@ -132,14 +150,19 @@ def main() -> None:
         out.write(framing.pack({"ready": False, "message": f"Spark does not start: {_first_line(exc)}"}))
         return
     output = ThreadOutput(sys.stderr)
-    sys.stdout = output  # type: ignore[assignment]
+    sys.stdout = output
     driver = Driver(spark, scratch=scratch, out=out, output=output)
-    jvm = getattr(spark.sparkContext._gateway, "proc", None)
+    jvm = jvm_of(spark)
     if jvm is not None:
         threading.Thread(target=lambda: os._exit(JVM_GONE) if jvm.wait() is not None else None, daemon=True).start()
     threading.Thread(target=driver.tell_progress, daemon=True).start()
     driver.send({"ready": True, "version": spark.version, "jvm": jvm.pid if jvm is not None else 0})
     _serve(driver, requests)
+
+
+def jvm_of(spark: SparkSession) -> subprocess.Popen[bytes] | None:
+    """The process that pyspark has started."""
+    return getattr(spark.sparkContext._gateway, "proc", None)
 
 
 def _serve(driver: Driver, requests: BinaryIO) -> None:

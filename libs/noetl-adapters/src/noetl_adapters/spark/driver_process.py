@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -22,7 +22,7 @@ from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkProgr
 from noetl_adapters.spark import framing
 from noetl_adapters.spark.payload_access import STORE_VARIABLES
 
-PROGRAM: Final = "noetl_adapters.spark.driver"
+PROGRAM: Final = (sys.executable, "-X", "utf8", "-m", "noetl_adapters.spark.driver")
 PASSED_VARIABLES: Final = (
     "PATH",
     "HOME",
@@ -48,6 +48,14 @@ class SparkReports(Protocol):
         """starting, ready, stopped, lost or failed."""
         ...
 
+    def began(self) -> None:
+        """A call was given to the session."""
+        ...
+
+    def ended(self, outcome: str) -> None:
+        """It ended: ok, error or cancelled."""
+        ...
+
     def progress(self, call: SparkCall, progress: SparkProgress) -> None:
         """A call has got further."""
         ...
@@ -68,8 +76,16 @@ class _Running:
 class SparkDriver:
     """Port `SparkSessions`: one process, one JVM, one warm session; when it dies, the next call starts another."""
 
-    def __init__(self, settings: SparkSettings, *, environment: Mapping[str, str], reports: SparkReports) -> None:
+    def __init__(
+        self,
+        settings: SparkSettings,
+        *,
+        environment: Mapping[str, str],
+        reports: SparkReports,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         self._settings = settings
+        self._program = tuple(program)
         self._environment = {
             name: value
             for name, value in environment.items()
@@ -121,11 +137,17 @@ class SparkDriver:
                 return SparkEnd(
                     failure=SparkFailure(kind="storage_quota", code="SPARK_CALL_TOO_LARGE", message=str(exc))
                 )
+            self._reports.began()
+            outcome = "cancelled"
             try:
-                return await asyncio.shield(running.end)
+                end = await asyncio.shield(running.end)
+                outcome = "error" if end.failure else "ok"
+                return end
             except asyncio.CancelledError:
                 self._see_off(session, running)
                 raise
+            finally:
+                self._reports.ended(outcome)
 
     def _see_off(self, session: _Session, running: _Running) -> None:
         farewell = asyncio.create_task(session.cancel(running, seconds=self._settings.cancel_seconds))
@@ -139,7 +161,9 @@ class SparkDriver:
             if self._session is None or not self._session.is_alive:
                 self._reports.session("starting")
                 try:
-                    self._session = await _Session.start(self._settings, self._environment, self._reports)
+                    self._session = await _Session.start(
+                        self._program, self._settings, self._environment, self._reports
+                    )
                 except Unavailable:
                     self._reports.session("failed")
                     raise
@@ -156,20 +180,19 @@ class _Session:
         self._reports = reports
         self._running: dict[str, _Running] = {}
         self._is_stopping = False
+        self._has_served = False
         self.jvm_pid = 0
         self.is_alive = True
         self._listening = (asyncio.create_task(self._log()), asyncio.create_task(self._listen()))
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, settings: SparkSettings, environment: Mapping[str, str], reports: SparkReports) -> _Session:
+    async def start(
+        cls, program: Sequence[str], settings: SparkSettings, environment: Mapping[str, str], reports: SparkReports
+    ) -> _Session:
         scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="noetl-spark-"))
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-X",
-            "utf8",
-            "-m",
-            PROGRAM,
+            *program,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -190,6 +213,7 @@ class _Session:
         if not ready.get("ready"):
             await session.kill()
             raise Unavailable(str(ready.get("message", "Spark does not start")))
+        session._has_served = True
         session.jvm_pid = int(ready.get("jvm", 0))
         return session
 
@@ -268,14 +292,12 @@ class _Session:
         await self._process.wait()
         if not self._ready.done():
             self._ready.set_result({"ready": False, "message": "Spark's driver process ended while it started"})
-        elif not self._is_stopping:
-            self._reports.session("lost")
+        elif self._has_served:
+            self._reports.session("stopped" if self._is_stopping else "lost")
         for running in self._running.values():
             if not running.end.done():
                 running.end.set_result(_failed("SPARK_SESSION_LOST", "the Spark session ended under this call"))
         self._running.clear()
-        if self._is_stopping:
-            self._reports.session("stopped")
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # a JVM that has not noticed yet
         await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)

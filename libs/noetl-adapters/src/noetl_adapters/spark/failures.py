@@ -32,8 +32,9 @@ def describe(error: BaseException, source: str | None) -> SparkFailure:
     if type(error).__module__.startswith("pyspark"):
         return _from_spark(error, name, message, source)
     kind = "parse" if isinstance(error, SyntaxError) else "transform"
-    text = f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else message or name
-    return SparkFailure(kind=kind, code=f"PY_{name}", message=_cut(text), lines=_own_lines(error, source))
+    text = error.msg if isinstance(error, SyntaxError) else message or name
+    where = _place(error)
+    return SparkFailure(kind=kind, code=f"PY_{name}", message=_cut(text + where), lines=_own_lines(error, source))
 
 
 def session_lost(reason: str) -> SparkFailure:
@@ -89,6 +90,14 @@ def _said(error: BaseException) -> str:
     except Exception:
         text = type(error).__name__
     return _JAVA_STACK.split(text, maxsplit=1)[0].strip()
+
+
+def _place(error: BaseException) -> str:
+    """The line of the user's code that did it."""
+    if isinstance(error, SyntaxError) and error.filename == SOURCE_NAME:
+        return f" (line {error.lineno})"
+    own = [n for frame, n in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == SOURCE_NAME]
+    return f" (line {own[-1]})" if own else ""
 
 
 def _own_lines(error: BaseException, source: str | None) -> str:

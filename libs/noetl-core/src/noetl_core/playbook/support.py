@@ -85,7 +85,6 @@ PLUGIN_KINDS: Final = frozenset(
         ToolKind.DUCKLAKE,
         ToolKind.SCRIPT,
         ToolKind.SNOWFLAKE,
-        ToolKind.SPARK,
         ToolKind.SUBSCRIPTION,
     }
 )
@@ -124,6 +123,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         tool(ToolKind.PYTHON),
         tool(ToolKind.SCRIPT),
         tool(ToolKind.SHELL),
+        tool(ToolKind.SPARK),
         tool(ToolKind.TRANSFER),
         tool(ToolKind.WORKBOOK),
     }

@@ -12,6 +12,7 @@ from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.pipeline_run import PipelineRun
 from noetl_worker.application.policy import number_of
+from noetl_worker.application.rows_by_reference import only_for_spark
 from noetl_worker.application.step_names import texts_of_task
 from noetl_worker.application.tool_call import Tool as CallableTool
 from noetl_worker.application.tool_call import ToolCall
@@ -54,7 +55,9 @@ class PipelineStreams:
         if not streamed:
             return
         names = frozenset({*streamed, "_prev", "output", "results"})
-        if not reads_rows(texts_of_task(task, run.step, run.workbook), names):
+        for_spark = only_for_spark(run.step)
+        texts = [text for text in texts_of_task(task, run.step, run.workbook) if text not in for_spark]
+        if not reads_rows(texts, names):
             return
         for label, result in streamed.items():
             if label not in scope.loaded:

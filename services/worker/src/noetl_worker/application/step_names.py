@@ -24,6 +24,7 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_c
 
 from noetl_worker.application.result_refs import result_ref, view_ref
 from noetl_worker.application.row_reads import Read, batches_read
+from noetl_worker.application.rows_by_reference import BY_REFERENCE, marked_rows, only_for_spark
 
 
 class StepNames:
@@ -94,6 +95,9 @@ class StepNames:
             return {"status": "error", "error": error} if error else None
         if is_loop_reference(reference):
             return await self._loop_result(command, result, reads)
+        marked = marked_rows(reference, kept) if _are_by_reference(reads) else None
+        if marked is not None:
+            return marked
         beside = view_ref(reference)
         if beside is None:
             return seen(await self._data(result_ref(reference), reads), kept)
@@ -118,7 +122,7 @@ class StepNames:
     async def _data(self, ref: PayloadRef, reads: Reads) -> JsonValue:
         """The stored result; rows that went out in chunks are in it if somebody reads them, or may."""
         value = await self._values.get(ref)
-        if not is_streamed(value) or (reads and all(is_scalar_of_stream(read.path) for read in reads)):
+        if not is_streamed(value) or (reads and all(_leaves_rows(read) for read in reads)):
             return value
         return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
@@ -134,6 +138,14 @@ class StepNames:
         return await self._rows(whole, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
 
+def _are_by_reference(reads: Reads) -> bool:
+    return bool(reads) and all(read.root == BY_REFERENCE for read in reads)
+
+
+def _leaves_rows(read: Read) -> bool:
+    return read.root == BY_REFERENCE or is_scalar_of_stream(read.path)
+
+
 Reads = set[Read]
 """How templates read a result."""
 
@@ -144,8 +156,9 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
     named: set[str] = set()
     step = playbook.steps[command.step]
     gone_through = {*_texts([task.loop.items for task in step.tasks if task.loop])}
+    for_spark = only_for_spark(step)
     for text in (*gone_through, *_texts([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
-        if "context" in text or "main" in text:  # user code may ask for anything by name
+        if text not in for_spark and ("context" in text or "main" in text):  # user code may ask for anything by name
             named.update(reads)
         whole, cuts = None if text in gone_through else handed_on(text), cuts_of(text)
         for path in referenced_paths(text):
@@ -157,7 +170,8 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
             for name, read in _read_of(path, command.cause_step, is_handed_on, cuts.get(path)):
                 if name in reads:
                     named.add(name)
-                    reads[name].add(read)
+                    is_for_spark = text in for_spark and read.root != "result"
+                    reads[name].add(replace(read, root=BY_REFERENCE) if is_for_spark else read)
     return {name: reads[name] for name in command.results if name in named}
 
 

@@ -1,0 +1,57 @@
+"""Spark in the worker of a whole stack: the example of its page, and no process that outlives a killed worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from noetl_testkit.eventually import eventually
+from noetl_testkit.local_stack import LocalStack
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "howto" / "spark.yaml"
+START_SECONDS = 400.0
+"""A JVM on a busy machine."""
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    listed = Path(f"/proc/{pid}/task").glob("*/children") if Path(f"/proc/{pid}").exists() else ()
+    return [int(child) for file in listed for child in file.read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    """Whether it is there and more than an entry that nobody has asked for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def session_of(worker: int) -> list[int]:
+    """The driver process of a worker and its JVM; nothing if it has none."""
+    drivers = [pid for pid in children(worker) if b"noetl_adapters.spark.driver" in command_line(pid)]
+    return [pid for driver in drivers for pid in (driver, *children(driver))]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def test_the_example_runs_and_nothing_of_its_session_outlives_a_killed_worker(stack: LocalStack) -> None:
+    ran = stack.noetl("run", str(EXAMPLE), "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    assert results["report"] == {
+        "columns": ["land", "orders", "amount"],
+        "orders": {"Italy": 3, "Norway": 3, "Peru": 4},
+        "percent": {"Italy": 30.6, "Norway": 29.4, "Peru": 40},
+    }
+    assert results["by_land"]["schema"][0] == {"name": "land", "type": "string"}
+
+    session = session_of(stack.pid("worker"))
+    assert len(session) >= 2, "a driver and a JVM"
+    stack.kill("worker")
+
+    eventually(lambda: not any(map(is_running, session)))
