@@ -21,6 +21,7 @@ from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
 from benchmarks.processor_time import Others
+from benchmarks.spark_words import measure_spark
 from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import measure_throughput
 
@@ -51,6 +52,9 @@ CHAPTERS = (
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
+    Chapter(
+        name="spark", help="word count by the tool, by plain PySpark, on a cluster", measure=measure_spark, share=1.0
+    ),
 )
 
 
