@@ -5,11 +5,12 @@ from typing import cast
 import pytest
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.payloads import PayloadStore
+from noetl_testkit.compliance.collectable_payloads import CollectablePayloadsCompliance
 from noetl_testkit.compliance.payload_store import PayloadStoreCompliance
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 
 
-class TestInMemoryPayloadStore(PayloadStoreCompliance):
+class TestInMemoryPayloadStore(PayloadStoreCompliance, CollectablePayloadsCompliance):
     @pytest.fixture
     def store(self) -> InMemoryPayloadStore:
         return InMemoryPayloadStore()

@@ -13,13 +13,14 @@ from noetl_cli.dev.ports import free_port
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.payloads import PayloadRef, refer_to
 from noetl_core.ports.payloads import PayloadStore
+from noetl_testkit.compliance.collectable_payloads import CollectablePayloadsCompliance
 from noetl_testkit.compliance.payload_store import HELLO, JSON, PayloadStoreCompliance, put, put_stream
 from noetl_testkit.object_stores import ObjectServer
 
 PREFIXES = itertools.count()
 
 
-class ObjectStoreCompliance(PayloadStoreCompliance):
+class ObjectStoreCompliance(PayloadStoreCompliance, CollectablePayloadsCompliance):
     """Each test has a prefix of its own in the one bucket of its class."""
 
     bucket: FsspecBucket

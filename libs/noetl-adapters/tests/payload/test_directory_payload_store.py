@@ -13,6 +13,7 @@ from noetl_adapters.payload.directory import LEFTOVER_SECONDS, DirectoryPayloadS
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.payloads import PayloadRef, refer_to
 from noetl_core.ports.payloads import PayloadStore
+from noetl_testkit.compliance.collectable_payloads import CollectablePayloadsCompliance
 from noetl_testkit.compliance.payload_store import HELLO, JSON, PayloadStoreCompliance, put
 
 
@@ -20,7 +21,7 @@ def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 
 
-class TestDirectoryPayloadStore(PayloadStoreCompliance):
+class TestDirectoryPayloadStore(PayloadStoreCompliance, CollectablePayloadsCompliance):
     @pytest.fixture
     def root(self, tmp_path: Path) -> Path:
         return tmp_path / "below" / "payloads"

@@ -48,7 +48,14 @@ class FakeBucket:
         self.before("upload")
         self.objects[key] = file.read_bytes()
 
+    def copy(self, key: str, target: str) -> None:
+        self.before("copy")
+        if key not in self.objects:
+            raise FileNotFoundError(key)
+        self.objects[target] = self.objects[key]
+
     def remove(self, key: str) -> None:
+        self.before("remove")
         self.objects.pop(key, None)
 
     def list_directories(self, key: str) -> list[str]:

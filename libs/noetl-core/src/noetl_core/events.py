@@ -2,6 +2,7 @@
 
 from noetl_core.catalog import is_allowed_after_end, is_reserved, is_terminal, known_types, to_draft, typed
 from noetl_core.children.events import ChildEvent
+from noetl_core.collection.events import CollectionEvent
 from noetl_core.commands.events import CommandEvent
 from noetl_core.deadlines.events import DeadlineEvent
 from noetl_core.executions.events import ExecutionEvent
@@ -11,7 +12,15 @@ from noetl_core.steering.events import SteeringEvent
 from noetl_core.streams.events import ChunkRouted
 
 Event = (
-    ExecutionEvent | CommandEvent | LoopEvent | StageEvent | ChildEvent | DeadlineEvent | SteeringEvent | ChunkRouted
+    ExecutionEvent
+    | CommandEvent
+    | LoopEvent
+    | StageEvent
+    | ChildEvent
+    | DeadlineEvent
+    | SteeringEvent
+    | ChunkRouted
+    | CollectionEvent
 )
 
 __all__ = [

@@ -10,6 +10,7 @@ from typing import Any
 
 from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
+from noetl_core.collection.events import COLLECTION_PATH, CollectionEvent, PayloadsMarked
 from noetl_core.commands.events import CallDone, CallFailed, CommandEvent, CommandIssued
 from noetl_core.commands.fold import evolve as evolve_command
 from noetl_core.commands.fold import forget_answers
@@ -96,6 +97,9 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = _with_loop(execution, content, recorded.stream_version)
     elif isinstance(content, StageEvent):
         execution = evolve_stages(execution, content, recorded)
+    elif isinstance(content, CollectionEvent):
+        if isinstance(content, PayloadsMarked):  # A stream without a playbook.
+            execution = replace(execution, path=COLLECTION_PATH, started_at=envelope.event_time)
     else:
         unknown += 1
     execution = hold(execution, recorded)

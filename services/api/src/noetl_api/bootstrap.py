@@ -23,6 +23,7 @@ from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.lineage import PostgresLineage
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
+from noetl_adapters.postgres.reachability import PostgresLogScan
 from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
@@ -31,8 +32,9 @@ from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, Projectio
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
-from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.payloads import CollectablePayloads
 from noetl_core.ports.projections import Projections
+from noetl_core.ports.reachability import LogScan
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
 from noetl_servicekit.service_group import ServiceGroup
@@ -42,6 +44,7 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.collect_payloads import CollectPayloads, claim_payload_store
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
@@ -100,7 +103,8 @@ class Api:
         await ensure_partitions(partitions, self._metrics)
         payloads = await self._open_payloads()
         ids = Snowflake(await partitions.next_node())
-        use_cases = self._use_cases(pool, leases, ids, self._projections(), payloads)
+        await claim_payload_store(payloads, leases)
+        use_cases = self._use_cases(pool, leases, ids, self._projections(), payloads, scan=PostgresLogScan(background))
         group.loop(
             "partitions",
             lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
@@ -128,7 +132,9 @@ class Api:
         leases: PostgresShardLeases,
         ids: Snowflake,
         projections: Projections,
-        payloads: PayloadStore,
+        payloads: CollectablePayloads,
+        *,
+        scan: LogScan,
     ) -> UseCases:
         settings = self._settings
 
@@ -157,6 +163,16 @@ class Api:
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
             read_payloads=ReadPayloads(payloads, lineage),
             trace_result=TraceResult(lineage),
+            collect_payloads=CollectPayloads(
+                log=log,
+                scan=scan,
+                payloads=payloads,
+                leases=leases,
+                next_id=next_id,
+                metrics=self._metrics.collection,
+                grace_seconds=settings.payload_gc_grace_seconds,
+                min_grace_seconds=settings.payload_gc_min_grace_seconds,
+            ),
             watch_events=watch_events,
             register_playbook=RegisterPlaybook(catalog, next_id=next_id, plugin_kinds=settings.plugin_kinds),
             find_playbooks=FindPlaybooks(catalog),

@@ -21,6 +21,8 @@ class Settings:
     shard_count: int
     payload_url: str
     shared_memory: SharedMemoryLimits
+    payload_gc_grace_seconds: float
+    payload_gc_min_grace_seconds: float
     projector_address: str
     planner_address: str
     token: str = field(repr=False)
@@ -46,6 +48,8 @@ class Settings:
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
             payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
             shared_memory=SharedMemoryLimits.read(env),
+            payload_gc_grace_seconds=env.number("NOETL_PAYLOAD_GC_GRACE_SECONDS", default=86_400.0, minimum=0.0),
+            payload_gc_min_grace_seconds=env.number("NOETL_PAYLOAD_GC_MIN_GRACE_SECONDS", default=3_600.0, minimum=0.0),
             projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
             planner_address=env.text("NOETL_PLANNER_ADDRESS", default=""),
             token=env.secret("NOETL_TOKEN"),
@@ -62,6 +66,10 @@ class Settings:
         env.require(
             settings.pool_min_size <= settings.pool_max_size,
             "NOETL_POSTGRES_POOL_MIN_SIZE must not exceed NOETL_POSTGRES_POOL_MAX_SIZE",
+        )
+        env.require(
+            settings.payload_gc_min_grace_seconds <= settings.payload_gc_grace_seconds,
+            "NOETL_PAYLOAD_GC_GRACE_SECONDS must not be below NOETL_PAYLOAD_GC_MIN_GRACE_SECONDS",
         )
         sources = (settings.credential_keys, settings.credential_keys_file, settings.credential_key_provider)
         env.require(

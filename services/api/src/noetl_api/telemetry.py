@@ -75,6 +75,26 @@ class PayloadMetrics:
         """Workers tell it: what a node holds is the same for all of its processes."""
 
 
+class CollectionMetrics:
+    """Payloads that no event reaches."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.runs = metrics.counter(
+            "noetl_api_payload_collections_total", "Runs of the collection of payloads, dry or applied.", ("mode",)
+        )
+        self.payloads = metrics.counter(
+            "noetl_api_payloads_collected_total",
+            "Payloads that were marked, withdrawn, swept or restored because of what events reach.",
+            ("step",),
+        )
+        self.swept_bytes = metrics.counter(
+            "noetl_api_payload_bytes_swept_total", "Bytes of payloads that were deleted."
+        )
+        self.unreferenced_bytes = metrics.gauge(
+            "noetl_api_payload_bytes_unreferenced", "Bytes in the store that the last run found no event to reach."
+        )
+
+
 class ApiMetrics:
     """Everything that api measures besides what every service does."""
 
@@ -82,6 +102,7 @@ class ApiMetrics:
         self.append = AppendMetrics(metrics)
         self.credentials = CredentialMetrics(metrics)
         self.payloads = PayloadMetrics(metrics)
+        self.collection = CollectionMetrics(metrics)
         self.http_handled = metrics.counter(
             "noetl_api_http_handled_total", "HTTP requests that were answered.", ("method", "route", "status")
         )

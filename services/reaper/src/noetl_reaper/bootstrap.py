@@ -7,12 +7,21 @@ from collections.abc import Mapping
 
 import grpc
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ExecutionClient, ProjectionClient, ShardClient
+from noetl_contracts.clients import (
+    IDEMPOTENT_METHODS,
+    CommandClient,
+    ExecutionClient,
+    PayloadClient,
+    ProjectionClient,
+    ShardClient,
+)
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tracing import current_traceparent
 
+from noetl_reaper.application.collect_payloads import CollectPayloads
 from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
+from noetl_reaper.entrypoints.collection_loop import LONGEST_SILENCE_SECONDS, collect_regularly
 from noetl_reaper.entrypoints.sweep_loop import Look, sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
@@ -60,4 +69,11 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
 
     sweep("sweep", reclaim, settings.interval_seconds)
     sweep("deadlines", pass_deadlines, settings.deadline_seconds)
+    if settings.payload_gc_seconds:
+        collect = CollectPayloads(PayloadClient(api), metrics=metrics)
+        group.loop(
+            "payload-gc",
+            lambda beat: collect_regularly(collect, every_seconds=settings.payload_gc_seconds, beat=beat),
+            max_silence_seconds=LONGEST_SILENCE_SECONDS + 3 * settings.payload_gc_seconds,
+        )
     group.ready(ops=ops)

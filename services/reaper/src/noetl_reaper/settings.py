@@ -21,6 +21,7 @@ class Settings:
     interval_seconds: float
     deadline_seconds: float
     concurrency: int
+    payload_gc_seconds: float
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -36,6 +37,7 @@ class Settings:
             interval_seconds=env.number("NOETL_REAPER_INTERVAL_SECONDS", default=5.0, minimum=0.1),
             deadline_seconds=env.number("NOETL_REAPER_DEADLINE_SECONDS", default=0.5, minimum=0.05),
             concurrency=env.integer("NOETL_REAPER_CONCURRENCY", default=16, minimum=1, maximum=1000),
+            payload_gc_seconds=env.number("NOETL_REAPER_PAYLOAD_GC_SECONDS", default=0.0, minimum=0.0),
         )
         env.check()
         return settings

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from noetl_core.errors import InvalidInput, NotFound, Unavailable
@@ -16,7 +17,9 @@ from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 from noetl_adapters.payload.durable_files import DurableDirectories, NewFile, sync_directory
-from noetl_adapters.payload.names import organization_path, payload_path
+from noetl_adapters.payload.names import OWNERS, WITHDRAWN, organization_path, payload_path, segment, withdrawn_path
+
+T = TypeVar("T")
 
 LEFTOVER_SECONDS = 3600.0
 """A temporary file that was not written to for so long belongs to a writer that died."""
@@ -77,7 +80,7 @@ class DirectoryPayloadStore:
     async def get(self, ref: PayloadRef) -> bytes:
         """The bytes of a reference, verified."""
         with _reading(ref):
-            return await asyncio.to_thread(lambda: verify(ref, self._path(ref).read_bytes()))
+            return await asyncio.to_thread(lambda: verify(ref, self._wherever_it_is(ref, Path.read_bytes)))
 
     async def attach(self, ref: PayloadRef) -> memoryview:
         """The bytes of a reference, verified."""
@@ -96,7 +99,7 @@ class DirectoryPayloadStore:
         """What the file system knows of the file."""
         try:
             with _reading(ref):
-                return _stored(await asyncio.to_thread(self._path(ref).stat), ref.sha256)
+                return _stored(await asyncio.to_thread(self._wherever_it_is, ref, Path.stat), ref.sha256)
         except NotFound:
             return None
 
@@ -107,14 +110,40 @@ class DirectoryPayloadStore:
     async def delete(self, ref: PayloadRef) -> None:
         """Remove the file; its directories stay, since somebody may be about to write into them."""
         with _writing():
-            await asyncio.to_thread(self._path(ref).unlink, missing_ok=True)
+            for path in (self._path(ref), self._aside(ref)):
+                await asyncio.to_thread(path.unlink, missing_ok=True)
 
     async def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
         """All files of an organization, directory by directory."""
         top = self.root / organization_path(tenant_id=tenant_id, organization_id=organization_id)
-        for part in await asyncio.to_thread(lambda: sorted(top.glob("[0-9a-f][0-9a-f]"))):
-            for stored in await asyncio.to_thread(_files_below, part):
-                yield stored
+        async for stored in _all_below(top):
+            yield stored
+
+    async def withdraw(self, ref: PayloadRef, *, stored_before: datetime) -> bool:
+        """Move the file aside, in one step: whoever looks for it finds it in the one place or the other."""
+        with _writing():
+            return await asyncio.to_thread(self._withdraw, ref, stored_before)
+
+    async def restore(self, ref: PayloadRef) -> bool:
+        """Move it back, over whatever was written in its place meanwhile: the bytes are the same."""
+        with _writing():
+            return await asyncio.to_thread(self._restore, ref)
+
+    async def purge(self, ref: PayloadRef, *, withdrawn_before: datetime) -> bool:
+        """Remove the file that was moved aside."""
+        with _writing():
+            return await asyncio.to_thread(self._purge, ref, withdrawn_before)
+
+    async def claim(self, owner: str) -> frozenset[str]:
+        """An empty file for each."""
+        with _writing():
+            return await asyncio.to_thread(self._claim, owner)
+
+    async def find_withdrawn(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All files of an organization that were moved aside."""
+        top = self.root / WITHDRAWN / organization_path(tenant_id=tenant_id, organization_id=organization_id)
+        async for stored in _all_below(top):
+            yield stored
 
     async def sweep_leftovers(self) -> int:
         """Remove what writers that died left half done; to be called when a service starts."""
@@ -123,9 +152,64 @@ class DirectoryPayloadStore:
     def _path(self, ref: PayloadRef) -> Path:
         return self.root / payload_path(ref)
 
+    def _aside(self, ref: PayloadRef) -> Path:
+        return self.root / withdrawn_path(ref)
+
+    def _wherever_it_is(self, ref: PayloadRef, read: Callable[[Path], T]) -> T:
+        """In its place or put aside; looked for once more, because it may be put back while we look."""
+        for path in (self._path(ref), self._aside(ref)):
+            try:
+                return read(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        return read(self._path(ref))
+
+    def _withdraw(self, ref: PayloadRef, stored_before: datetime) -> bool:
+        place, aside = self._path(ref), self._aside(ref)
+        try:
+            if _changed_at(place.stat()) >= stored_before:
+                return False
+            self._exchange(place, aside)
+        except FileNotFoundError:
+            return aside.exists()
+        return True
+
+    def _restore(self, ref: PayloadRef) -> bool:
+        place, aside = self._path(ref), self._aside(ref)
+        try:
+            self._exchange(aside, place)
+        except FileNotFoundError:
+            return place.exists()
+        return True
+
+    def _purge(self, ref: PayloadRef, withdrawn_before: datetime) -> bool:
+        aside = self._aside(ref)
+        try:
+            if _changed_at(aside.stat()) >= withdrawn_before:
+                return False
+            aside.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _claim(self, owner: str) -> frozenset[str]:
+        entry = self.root / OWNERS / segment(owner)
+        if not entry.exists():
+            self._make(entry.parent)
+            entry.touch()
+            sync_directory(entry.parent)
+        return frozenset(unquote(path.name) for path in entry.parent.iterdir())
+
+    def _exchange(self, source: Path, target: Path) -> None:
+        source.stat()  # before directories are made for what is not there
+        self._make(target.parent)
+        source.replace(target)
+        sync_directory(target.parent)
+        sync_directory(source.parent)
+
     async def _chunks(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         with _reading(ref):
-            file = await asyncio.to_thread(self._path(ref).open, "rb", buffering=0)
+            file = await asyncio.to_thread(self._wherever_it_is, ref, lambda path: path.open("rb", buffering=0))
         with file:
             while True:
                 with _reading(ref):
@@ -163,13 +247,16 @@ class DirectoryPayloadStore:
             return NewFile(path)
 
     def _move(self, file: NewFile, target: Path) -> None:
-        self._directories.make(target.parent)
-        try:
-            target.parent.stat()
-        except FileNotFoundError:
-            self._directories.forget()
-            self._directories.make(target.parent)
+        self._make(target.parent)
         file.move_to(target)
+
+    def _make(self, directory: Path) -> None:
+        self._directories.make(directory)
+        try:
+            directory.stat()
+        except FileNotFoundError:  # somebody removed a directory that we knew
+            self._directories.forget()
+            self._directories.make(directory)
 
     def _sweep(self) -> int:
         removed = 0
@@ -182,6 +269,12 @@ class DirectoryPayloadStore:
             except OSError:
                 continue  # another process swept it, or it is another user's
         return removed
+
+
+async def _all_below(top: Path) -> AsyncIterator[StoredPayload]:
+    for part in await asyncio.to_thread(lambda: sorted(top.glob("[0-9a-f][0-9a-f]"))):
+        for stored in await asyncio.to_thread(_files_below, part):
+            yield stored
 
 
 def _files_below(part: Path) -> list[StoredPayload]:
@@ -207,7 +300,12 @@ def _read_part(path: Path, part: PayloadPart) -> bytes:
 
 
 def _stored(status: os.stat_result, sha256: str) -> StoredPayload:
-    return StoredPayload(sha256=sha256, bytes=status.st_size, stored_at=datetime.fromtimestamp(status.st_mtime, tz=UTC))
+    return StoredPayload(sha256=sha256, bytes=status.st_size, stored_at=_changed_at(status))
+
+
+def _changed_at(status: os.stat_result) -> datetime:
+    """When the file was written or moved, whichever was later: moving one leaves the time of its writing as it was."""
+    return datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), tz=UTC)
 
 
 @contextmanager

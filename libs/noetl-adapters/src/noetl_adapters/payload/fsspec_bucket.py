@@ -63,6 +63,10 @@ class FsspecBucket:
         with self._of_the_bucket():
             self._file_system.put_file(str(file), self._path(key), **self._upload_options)
 
+    def copy(self, key: str, target: str) -> None:
+        """By the server itself; raises FileNotFoundError."""
+        self._file_system.cp_file(self._path(key), self._path(target))
+
     def remove(self, key: str) -> None:
         """Harmless when it is not there."""
         with contextlib.suppress(FileNotFoundError):

@@ -6,6 +6,12 @@ from noetl_core.errors import InvalidInput
 from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 
+WITHDRAWN = ".withdrawn"
+"""Below it lies what is put aside before it is deleted. No tenant is called so: a leading dot is percent-encoded."""
+
+OWNERS = ".owners"
+"""Below it each log that refers to what is stored here has an entry."""
+
 _MAX_NAME_BYTES = 255
 
 
@@ -13,6 +19,11 @@ def payload_path(ref: PayloadRef) -> str:
     """`<tenant>/<organization>/aa/bb/<sha256>`: no directory grows too large, and a listing can go by parts."""
     sha256 = ref.sha256
     return "/".join((segment(ref.tenant_id), segment(ref.organization_id), sha256[:2], sha256[2:4], sha256))
+
+
+def withdrawn_path(ref: PayloadRef) -> str:
+    """Where a payload waits for its deletion, or for somebody who refers to it after all."""
+    return f"{WITHDRAWN}/{payload_path(ref)}"
 
 
 def organization_path(*, tenant_id: str, organization_id: str) -> str:

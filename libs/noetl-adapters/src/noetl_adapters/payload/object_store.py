@@ -5,16 +5,17 @@ import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import unquote
 
 from noetl_core.errors import NoetlError, NotFound, Unavailable
 from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
 from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to, verify, verify_part
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
-from noetl_adapters.payload.names import organization_path, payload_path
+from noetl_adapters.payload.names import OWNERS, WITHDRAWN, organization_path, payload_path, segment, withdrawn_path
 
 T = TypeVar("T")
 
@@ -22,6 +23,8 @@ MAX_CALLS = 16
 """Calls of a store at the same time. They have threads of their own: a store that hangs holds up nobody else."""
 PATIENCE_SECONDS = 60.0
 """For a call that moves little; the libraries try again by themselves, some of them for very long."""
+COARSEST_TIME = timedelta(seconds=1)
+"""The times of objects are those of full seconds in some stores."""
 SLOWEST_BYTES_PER_SECOND = 256 * 1024
 """What goes up gets more time, by this rate."""
 
@@ -45,6 +48,10 @@ class Bucket(Protocol):
 
     def upload(self, key: str, file: Path) -> None:
         """Replace or create an object in parts; if it fails, nothing has changed."""
+        ...
+
+    def copy(self, key: str, target: str) -> None:
+        """Replace or create an object by another one; raises FileNotFoundError."""
         ...
 
     def remove(self, key: str) -> None:
@@ -128,7 +135,7 @@ class ObjectPayloadStore:
     async def stat(self, ref: PayloadRef) -> StoredPayload | None:
         """What the store knows of the object."""
         try:
-            size, stored_at = await self._call(self._bucket.size_and_time, payload_path(ref))
+            _, size, stored_at = await self._wherever_it_is(ref)
         except FileNotFoundError:
             return None
         return StoredPayload(sha256=ref.sha256, bytes=size, stored_at=_utc(stored_at))
@@ -140,10 +147,64 @@ class ObjectPayloadStore:
     async def delete(self, ref: PayloadRef) -> None:
         """Remove the object."""
         await self._call(self._bucket.remove, payload_path(ref))
+        await self._call(self._bucket.remove, withdrawn_path(ref))
 
     async def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
         """All objects of an organization, a 256th of them at a time."""
         top = organization_path(tenant_id=tenant_id, organization_id=organization_id)
+        async for stored in self._all_below(top):
+            yield stored
+
+    async def withdraw(self, ref: PayloadRef, *, stored_before: datetime) -> bool:
+        """Copy the object aside, then remove it from its place: at no time is it in neither."""
+        place, aside = payload_path(ref), withdrawn_path(ref)
+        try:
+            size, stored_at = await self._call(self._bucket.size_and_time, place)
+            if not _is_before(stored_at, stored_before):
+                return False
+            await self._copy(place, aside, size)
+        except FileNotFoundError:
+            return await self._has_any(aside)
+        await self._call(self._bucket.remove, place)
+        return True
+
+    async def restore(self, ref: PayloadRef) -> bool:
+        """Copy it back, then remove what was put aside."""
+        place, aside = payload_path(ref), withdrawn_path(ref)
+        try:
+            size, _ = await self._call(self._bucket.size_and_time, aside)
+            await self._copy(aside, place, size)
+        except FileNotFoundError:
+            return await self._has_any(place)
+        await self._call(self._bucket.remove, aside)
+        return True
+
+    async def purge(self, ref: PayloadRef, *, withdrawn_before: datetime) -> bool:
+        """Remove the object that was put aside."""
+        aside = withdrawn_path(ref)
+        try:
+            _, withdrawn_at = await self._call(self._bucket.size_and_time, aside)
+        except FileNotFoundError:
+            return False
+        if not _is_before(withdrawn_at, withdrawn_before):
+            return False
+        await self._call(self._bucket.remove, aside)
+        return True
+
+    async def claim(self, owner: str) -> frozenset[str]:
+        """A small object for each."""
+        key = f"{OWNERS}/{segment(owner)}"
+        if not await self._has_any(key):
+            await self._call(self._bucket.write, key, owner.encode())
+        return frozenset(unquote(name) for name, _, _ in await self._call(self._bucket.list_objects, OWNERS))
+
+    async def find_withdrawn(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All objects of an organization that were put aside."""
+        top = f"{WITHDRAWN}/{organization_path(tenant_id=tenant_id, organization_id=organization_id)}"
+        async for stored in self._all_below(top):
+            yield stored
+
+    async def _all_below(self, top: str) -> AsyncIterator[StoredPayload]:
         for part in await self._call(self._bucket.list_directories, top):
             for name, size, stored_at in await self._call(self._bucket.list_objects, f"{top}/{part}"):
                 yield StoredPayload(sha256=name, bytes=size, stored_at=_utc(stored_at))
@@ -159,10 +220,33 @@ class ObjectPayloadStore:
         except FileNotFoundError:
             return False
 
-    async def _pieces(self, ref: PayloadRef) -> AsyncIterator[bytes]:
-        key = payload_path(ref)
+    async def _has_any(self, key: str) -> bool:
         try:
-            size, _ = await self._call(self._bucket.size_and_time, key)
+            await self._call(self._bucket.size_and_time, key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    async def _copy(self, key: str, target: str, size: int) -> None:
+        """Some servers say that a copy has begun: what is not wholly there is not there."""
+        await self._call(self._bucket.copy, key, target, size=size)
+        copied, _ = await self._call(self._bucket.size_and_time, target)
+        last = await self._call(self._bucket.read, target, size - 1, size) if size else b""
+        if copied != size or len(last) != min(size, 1):
+            raise Unavailable(f"the payload store {self._bucket.name} has not copied all of an object yet")
+
+    async def _wherever_it_is(self, ref: PayloadRef) -> tuple[str, int, datetime | None]:
+        """In its place or put aside; looked for once more, because it may be put back while we look."""
+        for key in (payload_path(ref), withdrawn_path(ref)):
+            try:
+                return key, *await self._call(self._bucket.size_and_time, key)
+            except FileNotFoundError:
+                continue
+        return payload_path(ref), *await self._call(self._bucket.size_and_time, payload_path(ref))
+
+    async def _pieces(self, ref: PayloadRef) -> AsyncIterator[bytes]:
+        try:
+            key, size, _ = await self._wherever_it_is(ref)
             for start in range(0, size, CHUNK_BYTES):
                 yield await self._call(self._bucket.read, key, start, min(start + CHUNK_BYTES, size))
         except FileNotFoundError as exc:
@@ -192,6 +276,11 @@ def _spooling() -> Iterator[None]:
         if isinstance(exc, ConnectionError):  # of whoever sends the bytes
             raise
         raise Unavailable(f"a payload cannot wait for its end in a file: {exc.strerror}") from exc
+
+
+def _is_before(time: datetime | None, limit: datetime) -> bool:
+    known = _utc(time)
+    return known is None or known + COARSEST_TIME <= limit
 
 
 def _utc(time: datetime | None) -> datetime | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from noetl_core.errors import InvalidInput
-from noetl_core.ports.payloads import PayloadStore
+from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
 
 from noetl_adapters.payload import buckets
 from noetl_adapters.payload.directory import DirectoryPayloadStore
@@ -23,7 +23,7 @@ SPOOL_VARIABLE = "NOETL_PAYLOAD_SPOOL_DIR"
 
 
 @asynccontextmanager
-async def open_payload_store(url: str, environment: Mapping[str, str]) -> AsyncIterator[PayloadStore]:
+async def open_payload_store(url: str, environment: Mapping[str, str]) -> AsyncIterator[CollectablePayloads]:
     """The store at `file:///path`, `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
 
     Endpoint and credentials come from the environment, under the names that their providers gave them.

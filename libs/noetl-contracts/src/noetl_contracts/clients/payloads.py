@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import grpc
 from noetl.payload.v1 import payload_pb2 as pb
 from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
+from noetl_core.collection.report import CollectionReport
 from noetl_core.errors import Corrupt
 from noetl_core.lineage import Trace
 from noetl_core.payload_streams import verified
@@ -77,6 +78,15 @@ class PayloadClient:
         )
         with raising_noetl_errors():
             return mapping.trace(await self._stub.Trace(request, timeout=self._timeout))
+
+    async def collect(
+        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0
+    ) -> AsyncIterator[CollectionReport]:
+        """Collect what no event reaches, or see what would be collected; the last report has the phase `done`."""
+        request = pb.CollectRequest(scope=scope_message(scope), apply=apply, grace_seconds=grace_seconds)
+        with raising_noetl_errors():
+            async for message in self._stub.Collect(request, timeout=NO_DEADLINE):
+                yield mapping.collection_report(message)
 
     async def _messages(self, scope: Scope | None, locator: str) -> AsyncGenerator[pb.FetchResponse, None]:
         request = pb.FetchRequest(scope=scope_message(scope), locator=locator)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from noetl.payload.v1 import payload_pb2 as pb
 from noetl_core.canonical import JsonObject, encode
+from noetl_core.collection.report import CollectionReport
 from noetl_core.lineage import Trace, TracedResult
 from noetl_core.payloads import PayloadRef
 
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, optional_timestamp, timestamp
+
+_COUNTS = tuple(field.name for field in fields(CollectionReport) if field.type == "int")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,31 @@ def traced_result_message(result: TracedResult) -> pb.TracedResult:
 def trace(message: pb.TraceResponse) -> Trace:
     """A whole chain."""
     return Trace(results=tuple(_traced_result(one) for one in message.results), truncated=message.truncated)
+
+
+def collect_response(report: CollectionReport) -> pb.CollectResponse:
+    """What a collection has come to so far."""
+    counts = {name: getattr(report, name) for name in _COUNTS}
+    return pb.CollectResponse(
+        applied=report.applied,
+        grace_seconds=report.grace_seconds,
+        phase=report.phase,
+        next_due=optional_timestamp(report.next_due),
+        collections=[str(execution_id) for execution_id in report.collections],
+        **counts,
+    )
+
+
+def collection_report(message: pb.CollectResponse) -> CollectionReport:
+    """Read it back."""
+    return CollectionReport(
+        applied=message.applied,
+        grace_seconds=message.grace_seconds,
+        phase=message.phase,
+        next_due=moment(message.next_due) if message.HasField("next_due") else None,
+        collections=tuple(int(execution_id) for execution_id in message.collections),
+        **{name: getattr(message, name) for name in _COUNTS},
+    )
 
 
 def _traced_result(message: pb.TracedResult) -> TracedResult:

@@ -1,12 +1,18 @@
 """Where immutable bytes are kept, so that events need to carry only references."""
 
 from collections.abc import AsyncIterable, AsyncIterator
+from datetime import datetime
 from typing import Final, Protocol
 
 from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload
 
 REFERENCE_NOT_AVAILABLE: Final = "REFERENCE_NOT_AVAILABLE"
 """Code of the `NotFound` for a reference whose bytes are not there."""
+
+
+TELL_WITHIN_SECONDS: Final = 900.0
+"""What was stored longer ago is stored again before an event tells of it: nobody knows what a collector has done since.
+Grace periods are longer than this."""
 
 
 class PayloadStore(Protocol):
@@ -65,6 +71,34 @@ class PayloadStore(Protocol):
 
     def find(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
         """All payloads of an organization, in no order; those that come or go meanwhile may be missing."""
+        ...
+
+
+class CollectablePayloads(PayloadStore, Protocol):
+    """A store whose garbage can be collected: payloads are put aside first, where readers still find them.
+
+    A payload that is put aside is there for `get`, `stream`, `stat` and `exists`, and not for `put`, which stores it
+    again, nor for `find`.
+    """
+
+    async def withdraw(self, ref: PayloadRef, *, stored_before: datetime) -> bool:
+        """Put a payload aside, unless it was stored later; whether it is aside now."""
+        ...
+
+    async def restore(self, ref: PayloadRef) -> bool:
+        """Put it back in its place; whether it is there now."""
+        ...
+
+    async def purge(self, ref: PayloadRef, *, withdrawn_before: datetime) -> bool:
+        """Delete what was put aside, unless that was later, and nothing else; whether anything was deleted."""
+        ...
+
+    async def claim(self, owner: str) -> frozenset[str]:
+        """Leave word that the events of this log refer to what is stored here; returns all logs that ever did."""
+        ...
+
+    def find_withdrawn(self, *, tenant_id: str, organization_id: str) -> AsyncIterator[StoredPayload]:
+        """All payloads of an organization that are put aside; their time is that of their withdrawal."""
         ...
 
 

@@ -8,6 +8,7 @@ from noetl_core.ports.leases import ShardLeases
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.collect_payloads import CollectPayloads
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
@@ -38,6 +39,7 @@ class UseCases:
     read_logs: ReadLogs
     read_payloads: ReadPayloads
     trace_result: TraceResult
+    collect_payloads: CollectPayloads
     watch_events: WatchEvents
     register_playbook: RegisterPlaybook
     find_playbooks: FindPlaybooks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -12,7 +13,7 @@ from noetl_core.errors import AlreadyTerminal, Conflict, InvalidInput, LeaseLost
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Commands, GrantedCommand, ToldChunk, Worker
 from noetl_core.ports.event_log import EventLog
-from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, TELL_WITHIN_SECONDS, PayloadStore
 from noetl_core.ports.tables import Tables
 from noetl_core.recorded import record
 from noetl_core.streams.events import CallPartial
@@ -49,6 +50,7 @@ class TellChunks:
     resting: Resting
     count: Callable[[], None] = lambda: None
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Callable[[], float] = time.monotonic
 
     async def open(self, command: GrantedCommand, *, task: str, call: int, chunk_rows: int) -> ChunkStream:
         """The stream of one call; chunks that earlier attempts have told are known from the log."""
@@ -156,12 +158,22 @@ class ChunkStream:
 
     async def _wait_for_room(self, chunk: ToldChunk) -> None:
         with self._tell.resting.resting(self._command.key):
-            tries = 0
+            tries, stored_at = 0, self._tell.clock()
             while True:
                 await self._tell.sleep(WAIT_SECONDS[min(tries, len(WAIT_SECONDS) - 1)])
                 tries += 1
+                if self._tell.clock() - stored_at > TELL_WITHIN_SECONDS:
+                    stored_at = self._tell.clock()
+                    await self._store_again(chunk.rows)
                 if await self._try(chunk):
                     return
+
+    async def _store_again(self, ref: PayloadRef) -> None:
+        """No event tells of it yet, so a collector may have taken it for garbage."""
+        try:
+            await self._store(await self._tell.payloads.get(ref), ref.media_type)
+        except NoetlError as exc:
+            raise _not_told(f"a chunk could not be kept: {exc.message}", code=REFERENCE_NOT_AVAILABLE) from exc
 
     async def _try(self, chunk: ToldChunk) -> bool:
         """False means later: whoever stops counting is stopped by the heartbeats, and not from here."""

@@ -13,6 +13,7 @@ from noetl_contracts.mapping.payloads import KnownPayload
 from noetl_core.errors import Corrupt
 
 from noetl_cli.commands.arguments import LOCATOR
+from noetl_cli.commands.payload_gc import gc
 from noetl_cli.connection import FindServer, connected, takes_server
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.durations import clock_text, time_text
@@ -28,6 +29,9 @@ def payload() -> None:
 
     A payload is named by the `uri` or the `ref_id` of its reference, or by the whole reference as JSON.
     """
+
+
+payload.add_command(gc)
 
 
 @payload.command()

@@ -277,3 +277,143 @@ class TraceResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TraceResponse: _TypeAlias = TraceResponse  # noqa: Y015
+
+@_typing.final
+class CollectRequest(_message.Message):
+    """Request of Collect."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    APPLY_FIELD_NUMBER: _builtins.int
+    GRACE_SECONDS_FIELD_NUMBER: _builtins.int
+    apply: _builtins.bool
+    """False means a dry run: nothing is changed."""
+    grace_seconds: _builtins.float
+    """How long a payload stays unreached before it is withdrawn, and how long after that before it is swept; 0 means
+    what the server is set to.
+    """
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; a service that names no scope collects everybody's."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        apply: _builtins.bool = ...,
+        grace_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "grace_seconds", b"grace_seconds", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectRequest: _TypeAlias = CollectRequest  # noqa: Y015
+
+@_typing.final
+class CollectResponse(_message.Message):
+    """Response of Collect: what was found and done so far; of a dry run, what would have been done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLIED_FIELD_NUMBER: _builtins.int
+    GRACE_SECONDS_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    ORGANIZATIONS_FIELD_NUMBER: _builtins.int
+    PAYLOADS_FIELD_NUMBER: _builtins.int
+    PAYLOAD_BYTES_FIELD_NUMBER: _builtins.int
+    UNREFERENCED_FIELD_NUMBER: _builtins.int
+    UNREFERENCED_BYTES_FIELD_NUMBER: _builtins.int
+    YOUNG_FIELD_NUMBER: _builtins.int
+    MARKED_FIELD_NUMBER: _builtins.int
+    MARKED_BYTES_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_FIELD_NUMBER: _builtins.int
+    WITHDRAWN_BYTES_FIELD_NUMBER: _builtins.int
+    SPARED_FIELD_NUMBER: _builtins.int
+    SWEPT_FIELD_NUMBER: _builtins.int
+    SWEPT_BYTES_FIELD_NUMBER: _builtins.int
+    RESTORED_FIELD_NUMBER: _builtins.int
+    COLLECTIONS_FIELD_NUMBER: _builtins.int
+    applied: _builtins.bool
+    """As in the request."""
+    grace_seconds: _builtins.float
+    """The grace period of what is marked now."""
+    phase: _builtins.str
+    """events, payloads or done."""
+    events: _builtins.int
+    """Events that were read."""
+    organizations: _builtins.int
+    """Organizations that were looked at."""
+    payloads: _builtins.int
+    """Payloads in their place."""
+    payload_bytes: _builtins.int
+    """Their bytes."""
+    unreferenced: _builtins.int
+    """Those of them that no event reaches."""
+    unreferenced_bytes: _builtins.int
+    """Their bytes."""
+    young: _builtins.int
+    """Of these, those that are too young to be marked."""
+    marked: _builtins.int
+    """Marked now: their grace period begins."""
+    marked_bytes: _builtins.int
+    """Their bytes."""
+    waiting: _builtins.int
+    """Marked or withdrawn earlier, and in their grace period."""
+    withdrawn: _builtins.int
+    """Put aside now, after their grace period."""
+    withdrawn_bytes: _builtins.int
+    """Their bytes."""
+    spared: _builtins.int
+    """Marked earlier, and reached by an event or gone by now."""
+    swept: _builtins.int
+    """Deleted now."""
+    swept_bytes: _builtins.int
+    """Their bytes."""
+    restored: _builtins.int
+    """Put back in their place, since an event reaches them by now."""
+    @_builtins.property
+    def next_due(self) -> _timestamp_pb2.Timestamp:
+        """When the first of them can be dealt with; unset if nothing waits."""
+
+    @_builtins.property
+    def collections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Executions whose events tell of what was done."""
+
+    def __init__(
+        self,
+        *,
+        applied: _builtins.bool = ...,
+        grace_seconds: _builtins.float = ...,
+        phase: _builtins.str = ...,
+        events: _builtins.int = ...,
+        organizations: _builtins.int = ...,
+        payloads: _builtins.int = ...,
+        payload_bytes: _builtins.int = ...,
+        unreferenced: _builtins.int = ...,
+        unreferenced_bytes: _builtins.int = ...,
+        young: _builtins.int = ...,
+        marked: _builtins.int = ...,
+        marked_bytes: _builtins.int = ...,
+        waiting: _builtins.int = ...,
+        next_due: _timestamp_pb2.Timestamp | None = ...,
+        withdrawn: _builtins.int = ...,
+        withdrawn_bytes: _builtins.int = ...,
+        spared: _builtins.int = ...,
+        swept: _builtins.int = ...,
+        swept_bytes: _builtins.int = ...,
+        restored: _builtins.int = ...,
+        collections: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_due", b"next_due"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "collections", b"collections", "events", b"events", "grace_seconds", b"grace_seconds", "marked", b"marked", "marked_bytes", b"marked_bytes", "next_due", b"next_due", "organizations", b"organizations", "payload_bytes", b"payload_bytes", "payloads", b"payloads", "phase", b"phase", "restored", b"restored", "spared", b"spared", "swept", b"swept", "swept_bytes", b"swept_bytes", "unreferenced", b"unreferenced", "unreferenced_bytes", b"unreferenced_bytes", "waiting", b"waiting", "withdrawn", b"withdrawn", "withdrawn_bytes", b"withdrawn_bytes", "young", b"young"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectResponse: _TypeAlias = CollectResponse  # noqa: Y015

@@ -50,6 +50,11 @@ class PayloadServiceStub:
                 request_serializer=noetl_dot_payload_dot_v1_dot_payload__pb2.TraceRequest.SerializeToString,
                 response_deserializer=noetl_dot_payload_dot_v1_dot_payload__pb2.TraceResponse.FromString,
                 _registered_method=True)
+        self.Collect = channel.unary_stream(
+                '/noetl.payload.v1.PayloadService/Collect',
+                request_serializer=noetl_dot_payload_dot_v1_dot_payload__pb2.CollectRequest.SerializeToString,
+                response_deserializer=noetl_dot_payload_dot_v1_dot_payload__pb2.CollectResponse.FromString,
+                _registered_method=True)
 
 
 class PayloadServiceServicer:
@@ -77,6 +82,14 @@ class PayloadServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Collect(self, request, context):
+        """Finds payloads that no event reaches and, if asked to, takes their collection further: mark, withdraw, sweep.
+        Tells how far it is; the last message has the phase "done". Takes the role admin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PayloadServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +107,11 @@ def add_PayloadServiceServicer_to_server(servicer, server):
                     servicer.Trace,
                     request_deserializer=noetl_dot_payload_dot_v1_dot_payload__pb2.TraceRequest.FromString,
                     response_serializer=noetl_dot_payload_dot_v1_dot_payload__pb2.TraceResponse.SerializeToString,
+            ),
+            'Collect': grpc.unary_stream_rpc_method_handler(
+                    servicer.Collect,
+                    request_deserializer=noetl_dot_payload_dot_v1_dot_payload__pb2.CollectRequest.FromString,
+                    response_serializer=noetl_dot_payload_dot_v1_dot_payload__pb2.CollectResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +196,33 @@ class PayloadService:
             '/noetl.payload.v1.PayloadService/Trace',
             noetl_dot_payload_dot_v1_dot_payload__pb2.TraceRequest.SerializeToString,
             noetl_dot_payload_dot_v1_dot_payload__pb2.TraceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Collect(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/noetl.payload.v1.PayloadService/Collect',
+            noetl_dot_payload_dot_v1_dot_payload__pb2.CollectRequest.SerializeToString,
+            noetl_dot_payload_dot_v1_dot_payload__pb2.CollectResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class PayloadServiceStub:
     """Streams the bytes of a payload. The last piece is sent only if all of them are what the digest says."""
     Trace: _grpc.UnaryUnaryMultiCallable[_payload_pb2.TraceRequest, _payload_pb2.TraceResponse]
     """Returns the result of a step, the result that it was made from, and so on to the first."""
+    Collect: _grpc.UnaryStreamMultiCallable[_payload_pb2.CollectRequest, _payload_pb2.CollectResponse]
+    """Finds payloads that no event reaches and, if asked to, takes their collection further: mark, withdraw, sweep.
+    Tells how far it is; the last message has the phase "done". Takes the role admin.
+    """
 
 @_typing.type_check_only
 class PayloadServiceAsyncStub(PayloadServiceStub):
@@ -51,6 +55,10 @@ class PayloadServiceAsyncStub(PayloadServiceStub):
     """Streams the bytes of a payload. The last piece is sent only if all of them are what the digest says."""
     Trace: _aio.UnaryUnaryMultiCallable[_payload_pb2.TraceRequest, _payload_pb2.TraceResponse]  # type: ignore[assignment]
     """Returns the result of a step, the result that it was made from, and so on to the first."""
+    Collect: _aio.UnaryStreamMultiCallable[_payload_pb2.CollectRequest, _payload_pb2.CollectResponse]  # type: ignore[assignment]
+    """Finds payloads that no event reaches and, if asked to, takes their collection further: mark, withdraw, sweep.
+    Tells how far it is; the last message has the phase "done". Takes the role admin.
+    """
 
 class PayloadServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shows payloads to whom they belong. Served by api."""
@@ -78,5 +86,15 @@ class PayloadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_payload_pb2.TraceResponse, _abc.Awaitable[_payload_pb2.TraceResponse]]:
         """Returns the result of a step, the result that it was made from, and so on to the first."""
+
+    @_abc_1.abstractmethod
+    def Collect(
+        self,
+        request: _payload_pb2.CollectRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_payload_pb2.CollectResponse], _abc.AsyncIterator[_payload_pb2.CollectResponse]]:
+        """Finds payloads that no event reaches and, if asked to, takes their collection further: mark, withdraw, sweep.
+        Tells how far it is; the last message has the phase "done". Takes the role admin.
+        """
 
 def add_PayloadServiceServicer_to_server(servicer: PayloadServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

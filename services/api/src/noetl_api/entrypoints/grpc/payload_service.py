@@ -30,6 +30,7 @@ class PayloadServicer(pb_grpc.PayloadServiceServicer):
     def __init__(self, use_cases: UseCases) -> None:
         self._read_payloads = use_cases.read_payloads
         self._trace_result = use_cases.trace_result
+        self._collect_payloads = use_cases.collect_payloads
 
     async def Stat(  # noqa: N802 - named by the contract
         self, request: pb.StatRequest, context: grpc.aio.ServicerContext[pb.StatRequest, pb.StatResponse]
@@ -62,6 +63,16 @@ class PayloadServicer(pb_grpc.PayloadServiceServicer):
         return pb.TraceResponse(
             results=[mapping.traced_result_message(result) for result in trace.results], truncated=trace.truncated
         )
+
+    async def Collect(  # noqa: N802 - named by the contract
+        self, request: pb.CollectRequest, context: grpc.aio.ServicerContext[pb.CollectRequest, pb.CollectResponse]
+    ) -> AsyncIterator[pb.CollectResponse]:
+        """How far a collection is, and what it came to."""
+        reports = self._collect_payloads(
+            current_caller(), scope_of(request.scope), apply=request.apply, grace_seconds=request.grace_seconds
+        )
+        async for report in reports:
+            yield mapping.collect_response(report)
 
 
 def _message(found: FoundPayload) -> pb.Payload:

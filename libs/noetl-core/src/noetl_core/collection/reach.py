@@ -1,0 +1,55 @@
+"""What an event reaches: every digest that stands anywhere in its bytes.
+
+Not the fields that are known to hold references: whoever adds a field, or puts a reference into a value of his own,
+need not tell the collector of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+DIGEST_CHARACTERS: Final = 64
+_HEX_RUN: Final = re.compile(rb"[0-9a-f]{64,}")
+_OWN_CONTENT: Final = re.compile(rb'"content_sha256":"[0-9a-f]{64}"')
+"""Says what makes the event itself; the first key of this name is the envelope's, since only texts stand before it."""
+
+_FIELD_BITS: Final = 27
+_FIELDS: Final = 4
+FILTER_BYTES: Final = 2**_FIELD_BITS // 8
+
+
+def digests_in(body: bytes) -> Iterator[str]:
+    """Every run of characters that could be the digest of a payload; some of them are not."""
+    body = _OWN_CONTENT.sub(b"", body, count=1)
+    for run in _HEX_RUN.finditer(body):
+        start, end = run.span()
+        for first in range(start, end - DIGEST_CHARACTERS + 1):
+            yield body[first : first + DIGEST_CHARACTERS].decode("ascii")
+
+
+class Reached:
+    """The digests that were seen, in 16 MiB however many they are.
+
+    It never forgets one. It may take one for seen that was not, which keeps that payload for now; `salt` chooses
+    which bits of a digest count, so the next collection errs elsewhere.
+    """
+
+    def __init__(self, *, salt: int = 0) -> None:
+        self._bits = bytearray(FILTER_BYTES)
+        self._shift = salt % (4 * DIGEST_CHARACTERS - _FIELDS * _FIELD_BITS)
+
+    def add(self, sha256: str) -> None:
+        """This one is reached."""
+        for place in self._places(sha256):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, sha256: str) -> bool:
+        return all(self._bits[place >> 3] & (1 << (place & 7)) for place in self._places(sha256))
+
+    def _places(self, sha256: str) -> Iterator[int]:
+        value = int(sha256, 16) >> self._shift
+        for _ in range(_FIELDS):
+            yield value & (2**_FIELD_BITS - 1)
+            value >>= _FIELD_BITS

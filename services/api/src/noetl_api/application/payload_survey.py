@@ -1,0 +1,77 @@
+"""Reads everything that may refer to payloads, once, and remembers what a collector must know of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from noetl_core.collection.cycles import Cycle, Stage, evolve
+from noetl_core.collection.reach import Reached, digests_in
+from noetl_core.envelope import parse_body
+from noetl_core.events import is_terminal
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.reachability import LogScan, ScannedEvent, ScannedText
+
+
+@dataclass(slots=True)
+class Survey:
+    """What was reached when the reading began, and which collections are open."""
+
+    now: datetime
+    """By the log's clock, from before anything was read: all that was committed until then has been seen."""
+    reached: Reached
+    cycles: dict[int, Cycle] = field(default_factory=dict)
+    newest_cycles: dict[Scope, int] = field(default_factory=dict)
+    """The last collection of each organization, open or not."""
+    organizations: set[Scope] = field(default_factory=set)
+    events: int = 0
+
+    def open_cycles(self, scope: Scope) -> list[Cycle]:
+        """In the order of their beginning."""
+        return [cycle for _, cycle in sorted(self.cycles.items()) if cycle.scope == scope]
+
+    def take_events(self, page: Sequence[ScannedEvent]) -> None:
+        """Events on their way past."""
+        for event in page:
+            self.events += 1
+            self.organizations.add(Scope(tenant_id=event.tenant_id, organization_id=event.organization_id))
+            for sha256 in digests_in(event.body):
+                self.reached.add(sha256)
+            if event.event_type.startswith("payload."):
+                self._take_step(event)
+            elif is_terminal(event.event_type):
+                self.cycles.pop(event.execution_id, None)
+
+    def take_texts(self, page: Sequence[ScannedText]) -> None:
+        """A playbook may name a payload too."""
+        for text in page:
+            self.organizations.add(Scope(tenant_id=text.tenant_id, organization_id=text.organization_id))
+            for sha256 in digests_in(text.content.encode(errors="replace")):
+                self.reached.add(sha256)
+
+    def _take_step(self, event: ScannedEvent) -> None:
+        envelope = parse_body(event.body)
+        cycle = evolve(self.cycles.get(event.execution_id), envelope, ingest_time=event.ingest_time)
+        if cycle is None:
+            return
+        self.newest_cycles[cycle.scope] = max(self.newest_cycles.get(cycle.scope, 0), cycle.execution_id)
+        if cycle.stage is Stage.SWEPT:
+            self.cycles.pop(event.execution_id, None)
+        else:
+            self.cycles[event.execution_id] = cycle
+
+
+async def survey_log(scan: LogScan, scope: Scope | None, *, salt: int) -> AsyncIterator[Survey]:
+    """Read all of it; the same survey again and again, complete when there is no more.
+
+    The work is done in threads: others are being served meanwhile.
+    """
+    survey = Survey(now=await scan.now(), reached=Reached(salt=salt))
+    async for events in scan.events(scope):
+        await asyncio.to_thread(survey.take_events, events)
+        yield survey
+    async for texts in scan.playbooks(scope):
+        await asyncio.to_thread(survey.take_texts, texts)
+    yield survey

@@ -1,0 +1,20 @@
+"""Has payloads collected now and then, if the operator wants that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from noetl_reaper.application.collect_payloads import CollectPayloads
+
+LONGEST_SILENCE_SECONDS = 3_600.0
+"""Of a collection that is under way: a large payload may take long to be put aside."""
+
+
+async def collect_regularly(collect: CollectPayloads, *, every_seconds: float, beat: Callable[[], None]) -> None:
+    """For ever; whatever fails is tried again the next time."""
+    while True:
+        beat()
+        await collect(beat)
+        beat()
+        await asyncio.sleep(every_seconds)
