@@ -15,9 +15,8 @@ _HEX_RUN: Final = re.compile(rb"[0-9a-f]{64,}")
 _OWN_CONTENT: Final = re.compile(rb'"content_sha256":"[0-9a-f]{64}"')
 """Says what makes the event itself; the first key of this name is the envelope's, since only texts stand before it."""
 
-_FIELD_BITS: Final = 27
+FIELD_BITS: Final = 27
 _FIELDS: Final = 4
-FILTER_BYTES: Final = 2**_FIELD_BITS // 8
 
 
 def digests_in(body: bytes) -> Iterator[str]:
@@ -30,15 +29,16 @@ def digests_in(body: bytes) -> Iterator[str]:
 
 
 class Reached:
-    """The digests that were seen, in 16 MiB however many they are.
+    """The digests that were seen, in 16 MiB however many they are (or in another power of two).
 
     It never forgets one. It may take one for seen that was not, which keeps that payload for now; `salt` chooses
     which bits of a digest count, so the next collection errs elsewhere.
     """
 
-    def __init__(self, *, salt: int = 0) -> None:
-        self._bits = bytearray(FILTER_BYTES)
-        self._shift = salt % (4 * DIGEST_CHARACTERS - _FIELDS * _FIELD_BITS)
+    def __init__(self, *, salt: int = 0, field_bits: int = FIELD_BITS) -> None:
+        self._bits = bytearray(2**field_bits // 8)
+        self._field_bits = field_bits
+        self._shift = salt % (4 * DIGEST_CHARACTERS - _FIELDS * field_bits)
 
     def add(self, sha256: str) -> None:
         """This one is reached."""
@@ -51,5 +51,5 @@ class Reached:
     def _places(self, sha256: str) -> Iterator[int]:
         value = int(sha256, 16) >> self._shift
         for _ in range(_FIELDS):
-            yield value & (2**_FIELD_BITS - 1)
-            value >>= _FIELD_BITS
+            yield value & (2**self._field_bits - 1)
+            value >>= self._field_bits

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from noetl_core.collection.cycles import may_be_marked
+from noetl_core.collection.reach import FIELD_BITS
 from noetl_core.collection.report import CollectionReport
 from noetl_core.errors import InvalidInput, NoetlError, Overloaded, Rejected
 from noetl_core.payloads import StoredPayload
@@ -67,6 +68,7 @@ class CollectPayloads:
         grace_seconds: float,
         min_grace_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        field_bits: int = FIELD_BITS,
     ) -> None:
         self._log = log
         self._scan = scan
@@ -77,6 +79,7 @@ class CollectPayloads:
         self._grace_seconds = grace_seconds
         self._min_grace_seconds = min_grace_seconds
         self._clock = clock
+        self._field_bits = field_bits
         self._is_running = False
 
     async def __call__(
@@ -118,7 +121,7 @@ class CollectPayloads:
         report = CollectionReport(applied=apply, grace_seconds=grace.total_seconds())
         began_at = self._clock()
         salt = self._next_id()
-        async for survey in survey_log(self._scan, scope, salt=salt):
+        async for survey in survey_log(self._scan, scope, salt=salt, field_bits=self._field_bits):
             report.events = survey.events
             yield replace(report)
         report.phase = "payloads"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -63,10 +63,11 @@ class CollectionSteps:
         self._report = report
         self._seconds_spent = seconds_spent
 
-    async def go_on(self, scope: Scope) -> Reached:
+    async def go_on(self, scope: Scope) -> Container[str]:
         """Do what is due in the open collections of an organization; returns all payloads that they are about."""
-        known = Reached()
-        for cycle in self._survey.open_cycles(scope):
+        cycles = self._survey.open_cycles(scope)
+        known = Reached() if sum(cycle.count for cycle in cycles) > MAX_LISTED else set[str]()
+        for cycle in cycles:
             listed = await self._read(cycle.listed)
             for one in listed:
                 known.add(one.sha256)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from noetl_core.collection.cycles import Cycle, Stage, evolve
-from noetl_core.collection.reach import Reached, digests_in
+from noetl_core.collection.reach import FIELD_BITS, Reached, digests_in
 from noetl_core.envelope import parse_body
 from noetl_core.events import is_terminal
 from noetl_core.ports.event_log import Scope
@@ -63,12 +63,14 @@ class Survey:
             self.cycles[event.execution_id] = cycle
 
 
-async def survey_log(scan: LogScan, scope: Scope | None, *, salt: int) -> AsyncIterator[Survey]:
+async def survey_log(
+    scan: LogScan, scope: Scope | None, *, salt: int, field_bits: int = FIELD_BITS
+) -> AsyncIterator[Survey]:
     """Read all of it; the same survey again and again, complete when there is no more.
 
     The work is done in threads: others are being served meanwhile.
     """
-    survey = Survey(now=await scan.now(), reached=Reached(salt=salt))
+    survey = Survey(now=await scan.now(), reached=Reached(salt=salt, field_bits=field_bits))
     async for events in scan.events(scope):
         await asyncio.to_thread(survey.take_events, events)
         yield survey
