@@ -35,8 +35,7 @@ class PostgresLogScan:
         """All events, by execution and version."""
         after = (0, 0)
         while True:
-            async with translated(), self._pool.acquire() as connection:
-                rows = await connection.fetch(self._sql["events"], *after, self._page_events, *_names(scope))
+            rows = await self._page(after, scope)
             yield [
                 ScannedEvent(
                     tenant_id=row["tenant_id"],
@@ -52,6 +51,14 @@ class PostgresLogScan:
             if len(rows) < self._page_events:
                 return
             after = (rows[-1]["execution_id"], rows[-1]["stream_version"])
+
+    async def _page(self, after: tuple[int, int], scope: Scope | None) -> list[asyncpg.Record]:
+        async with translated(), self._pool.acquire() as connection, connection.transaction(readonly=True):
+            await connection.execute(self._sql["by_primary_key"])
+            found: list[asyncpg.Record] = await connection.fetch(
+                self._sql["events"], *after, self._page_events, *_names(scope)
+            )
+        return found
 
     async def playbooks(self, scope: Scope | None) -> AsyncIterator[Sequence[ScannedText]]:
         """All playbooks, by their id."""
