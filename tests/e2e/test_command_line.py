@@ -294,3 +294,7 @@ def test_a_result_is_traced_and_its_payload_is_read_through_the_server(stack: Lo
     missing = oldest["reference"]["uri"][:-4] + "0000"
     assert [stack.noetl("payload", command, missing).code for command in ("stat", "verify")] == [3, 3]
     assert stack.noetl("trace", execution_id, "nothing").code == 3
+
+    garbage = stack.noetl("payload", "gc", "-o", "json").document
+    assert (garbage["applied"], garbage["marked"], garbage["collections"]) == (False, 0, [])
+    assert garbage["payloads"] >= 2

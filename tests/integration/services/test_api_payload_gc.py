@@ -36,7 +36,8 @@ async def stored(store: DirectoryPayloadStore, data: bytes, *, tenant: str = "ac
 
 
 async def collected(client: Any, *, apply: bool = True, **options: Any) -> CollectionReport:
-    return [report async for report in client.payloads.collect(None, apply=apply, **options)][-1]
+    reports: list[CollectionReport] = [one async for one in client.payloads.collect(None, apply=apply, **options)]
+    return reports[-1]
 
 
 def shows(client: Any, is_done: Callable[[CollectionReport], bool]) -> Callable[[], Awaitable[bool]]:

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 from noetl_cli.commands.arguments import LOCATOR
 from noetl_cli.commands.payload import _appearing_whole
+from noetl_cli.commands.payload_gc import SpanType, _document, _lines
 from noetl_cli.shown.payload_head import ARROW, head_lines
+from noetl_core.collection.report import CollectionReport
 
 JSON = "application/json"
 UNKNOWN = "application/octet-stream"
@@ -99,3 +101,35 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with _appearing_whole(file) as sink:
         sink.write(b"whole")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90.0), ("1.5h", 5_400.0), ("2m", 120.0), ("7d", 604_800.0), ("3s", 3.0)]
+)
+def test_spans_of_time_are_written_with_their_unit(text: str, seconds: float) -> None:
+    assert SpanType().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "a day", "1w", "-1h", "1h30m", "nan", "1e9"])
+def test_what_is_no_span_of_time_is_refused(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="span of time"):
+        SpanType().convert(text, None, None)
+
+
+def test_a_collection_says_what_it_did_and_a_dry_run_what_it_would_do() -> None:
+    noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+    report = CollectionReport(
+        applied=False, grace_seconds=86_400.0, phase="done", marked=3, marked_bytes=30, waiting=1, next_due=noon
+    )
+
+    lines = "\n".join(_lines(report))
+
+    assert "would be marked:     3, 30 bytes; grace 24 h 00 min" in lines
+    assert "next step from 2026-01-02 12:00:00.000Z" in lines
+    assert "--apply" in lines
+    report.applied, report.collections = True, (271_828,)
+    lines = "\n".join(_lines(report))
+    assert "would" not in lines
+    assert "noetl events 271828" in lines
+    assert _document(report)["collections"] == ["271828"]
+    assert _document(report)["next_due"] == "2026-01-02T12:00:00.000000Z"

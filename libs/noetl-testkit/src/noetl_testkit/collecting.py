@@ -86,9 +86,9 @@ class Collecting:
 
         settings: dict[str, Any] = {"min_grace_seconds": 3600.0, "field_bits": 14, **options}
         return CollectPayloads(
-            log=Interrupted(self.log, between),  # type: ignore[arg-type]
-            scan=Interrupted(self.scan, between),  # type: ignore[arg-type]
-            payloads=Interrupted(self.payloads, between),  # type: ignore[arg-type]
+            log=Interrupted(self.log, between),
+            scan=Interrupted(self.scan, between),
+            payloads=Interrupted(self.payloads, between),
             leases=self.leases,
             next_id=self.log.next_id,
             metrics=self.metrics,

@@ -88,10 +88,10 @@ class CollectionMetrics:
             ("step",),
         )
         self.swept_bytes = metrics.counter(
-            "noetl_api_payload_bytes_swept_total", "Bytes of payloads that were deleted."
+            "noetl_api_payload_swept_bytes_total", "Bytes of payloads that were deleted."
         )
         self.unreferenced_bytes = metrics.gauge(
-            "noetl_api_payload_bytes_unreferenced", "Bytes in the store that the last run found no event to reach."
+            "noetl_api_payload_unreferenced_bytes", "Bytes in the store that the last run found no event to reach."
         )
 
 

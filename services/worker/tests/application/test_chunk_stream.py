@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from noetl_core.canonical import JsonValue
 from noetl_core.catalog import to_draft
 from noetl_core.errors import InvalidInput, LeaseLost, NoetlError, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.payloads import refer_to_digest
 from noetl_core.playbook.model import Step
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
@@ -352,3 +353,47 @@ async def test_chunks_are_tables_unless_json_alone_keeps_their_values() -> None:
     stored = [chunk.rows.media_type for chunk in setup.planner.told]
     assert stored == ["application/vnd.apache.arrow.stream", "application/json", "application/json"]
     assert [await setup.rows_of(chunk) for chunk in setup.planner.told] == chunks
+
+
+async def test_a_chunk_that_waits_for_long_is_stored_again_before_it_is_told() -> None:
+    """Nothing refers to it while it waits: a collector may have put it aside, and deleted it later."""
+    setup = Setup()
+    times = iter(range(0, 10_000, 1_000))
+    stream = await replace(setup.tell, clock=lambda: float(next(times))).open(
+        COMMAND, task="s_task", call=0, chunk_rows=2
+    )
+    setup.planner.answers = [False, False, True]
+    await stream.put(rows(1, 2))
+    later = datetime.now(UTC) + timedelta(days=1)
+
+    async def put_aside(seconds: float) -> None:
+        for stored in [one async for one in setup.payloads.find(tenant_id="t", organization_id="o")]:
+            ref = refer_to_digest(stored.sha256, size=stored.bytes, tenant_id="t", organization_id="o")
+            await setup.payloads.withdraw(ref, stored_before=later)
+
+    stream._tell = replace(stream._tell, sleep=put_aside)
+    await stream.settle(DONE)
+
+    (told,) = setup.planner.told
+    assert [one.sha256 async for one in setup.payloads.find(tenant_id="t", organization_id="o")] == [told.rows.sha256]
+
+
+async def test_a_chunk_that_is_gone_when_its_turn_comes_is_not_told() -> None:
+    setup = Setup()
+    times = iter(range(0, 10_000, 1_000))
+    stream = await replace(setup.tell, clock=lambda: float(next(times))).open(
+        COMMAND, task="s_task", call=0, chunk_rows=2
+    )
+    setup.planner.answers = [False]
+    await stream.put(rows(1, 2))
+
+    async def lose(seconds: float) -> None:
+        setup.payloads.objects.clear()
+
+    stream._tell = replace(stream._tell, sleep=lose)
+    with pytest.raises(ChunkNotTold) as failure:
+        await stream.settle(DONE)
+
+    assert failure.value.outcome.error is not None
+    assert failure.value.outcome.error.code == "REFERENCE_NOT_AVAILABLE"
+    assert setup.planner.told == []

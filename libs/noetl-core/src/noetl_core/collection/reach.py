@@ -45,8 +45,10 @@ class Reached:
         for place in self._places(sha256):
             self._bits[place >> 3] |= 1 << (place & 7)
 
-    def __contains__(self, sha256: str) -> bool:
-        return all(self._bits[place >> 3] & (1 << (place & 7)) for place in self._places(sha256))
+    def __contains__(self, sha256: object) -> bool:
+        return isinstance(sha256, str) and all(
+            self._bits[place >> 3] & (1 << (place & 7)) for place in self._places(sha256)
+        )
 
     def _places(self, sha256: str) -> Iterator[int]:
         value = int(sha256, 16) >> self._shift

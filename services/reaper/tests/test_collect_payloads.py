@@ -1,0 +1,79 @@
+"""The reaper has payloads collected, and goes on whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from noetl_core.collection.report import CollectionReport
+from noetl_core.errors import NoetlError, Overloaded, Unavailable
+from noetl_core.ports.event_log import Scope
+from noetl_reaper.application.collect_payloads import CollectPayloads
+from noetl_reaper.entrypoints.collection_loop import collect_regularly
+from noetl_reaper.settings import Settings
+from noetl_reaper.telemetry import ReaperMetrics
+from noetl_servicekit.metrics import MetricSet
+
+NEIGHBOURS = {
+    "NOETL_API_ADDRESS": "a:1",
+    "NOETL_PROJECTOR_ADDRESS": "b:1",
+    "NOETL_PLANNER_ADDRESS": "c:1",
+    "NOETL_TOKEN": "t",
+}
+
+
+class Api:
+    """Answers as it is told, and remembers what it was asked."""
+
+    def __init__(self, *answers: CollectionReport | NoetlError) -> None:
+        self.asked: list[tuple[Scope | None, bool, float]] = []
+        self._answers = answers
+
+    async def collect(
+        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0
+    ) -> AsyncIterator[CollectionReport]:
+        self.asked.append((scope, apply, grace_seconds))
+        for answer in self._answers:
+            if isinstance(answer, NoetlError):
+                raise answer
+            yield answer
+
+
+def report(phase: str) -> CollectionReport:
+    return CollectionReport(applied=True, grace_seconds=1.0, phase=phase, swept=3)
+
+
+async def test_everybodys_payloads_are_collected_for_real_with_signs_of_life() -> None:
+    api, beats = Api(report("events"), report("payloads"), report("done")), list[int]()
+
+    last = await CollectPayloads(api, metrics=ReaperMetrics(MetricSet()))(lambda: beats.append(1))
+
+    assert api.asked == [(None, True, 0.0)]
+    assert last is not None
+    assert last.phase == "done"
+    assert len(beats) == 3
+
+
+@pytest.mark.parametrize("failure", [Unavailable("away"), Overloaded("somebody else")])
+async def test_what_fails_is_tried_again_the_next_time(failure: NoetlError) -> None:
+    api = Api(report("events"), failure)
+    twice = asyncio.Event()
+
+    def beat() -> None:
+        if len(api.asked) >= 2:
+            twice.set()
+
+    collect = CollectPayloads(api, metrics=ReaperMetrics(MetricSet()))
+    loop = asyncio.create_task(collect_regularly(collect, every_seconds=0.001, beat=beat))
+    async with asyncio.timeout(30):
+        await twice.wait()
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+
+    assert len(api.asked) >= 2
+
+
+def test_nothing_is_collected_unless_the_operator_wants_it() -> None:
+    assert Settings.from_env(NEIGHBOURS).payload_gc_seconds == 0.0
+    assert Settings.from_env({**NEIGHBOURS, "NOETL_REAPER_PAYLOAD_GC_SECONDS": "3600"}).payload_gc_seconds == 3600.0
