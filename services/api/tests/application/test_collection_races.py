@@ -275,7 +275,7 @@ class BucketWriter:
 async def test_all_orders_of_the_calls_of_a_bucket(echoes: bool) -> None:
     """Copies and removals are calls of their own there, and a removal may come through twice."""
     times = (await _play_bucket(NEVER, NEVER, echoes=echoes)).moments
-    tried = list(orders(times))
+    tried = [(puts_at, tells_at) for puts_at, tells_at in orders(times) if tells_at - puts_at < 5]
     for puts_at, tells_at in tried:
         await _play_bucket(puts_at, tells_at, echoes=echoes)
 

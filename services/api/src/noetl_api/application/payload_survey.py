@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from noetl_core.collection.cycles import Cycle, Stage, evolve
 from noetl_core.collection.reach import FIELD_BITS, Reached, digests_in
@@ -13,6 +14,9 @@ from noetl_core.envelope import parse_body
 from noetl_core.events import is_terminal
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.reachability import LogScan, ScannedEvent, ScannedText
+
+SMALL_PAGE: Final = 50
+"""Of events; as many are looked through in a moment."""
 
 
 @dataclass(slots=True)
@@ -66,14 +70,15 @@ class Survey:
 async def survey_log(
     scan: LogScan, scope: Scope | None, *, salt: int, field_bits: int = FIELD_BITS
 ) -> AsyncIterator[Survey]:
-    """Read all of it; the same survey again and again, complete when there is no more.
-
-    The work is done in threads: others are being served meanwhile.
-    """
+    """Read all of it; the same survey again and again, complete when there is no more."""
     survey = Survey(now=await scan.now(), reached=Reached(salt=salt, field_bits=field_bits))
     async for events in scan.events(scope):
-        await asyncio.to_thread(survey.take_events, events)
+        if len(events) > SMALL_PAGE:  # In a thread: others are being served meanwhile.
+            await asyncio.to_thread(survey.take_events, events)
+        else:
+            survey.take_events(events)
         yield survey
     async for texts in scan.playbooks(scope):
-        await asyncio.to_thread(survey.take_texts, texts)
+        if texts:
+            await asyncio.to_thread(survey.take_texts, texts)
     yield survey
