@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 from noetl_adapters.payload.open_shm import SharedMemorySettings
-from noetl_adapters.payload.open_store import open_tiered_store
+from noetl_adapters.payload.open_store import open_payload_store, open_tiered_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
@@ -32,7 +32,7 @@ from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, Projectio
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
-from noetl_core.ports.payloads import CollectablePayloads
+from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
 from noetl_core.ports.projections import Projections
 from noetl_core.ports.reachability import LogScan
 from noetl_servicekit.env import SettingsInvalid
@@ -103,8 +103,17 @@ class Api:
         await ensure_partitions(partitions, self._metrics)
         payloads = await self._open_payloads()
         ids = Snowflake(await partitions.next_node())
-        await claim_payload_store(payloads, leases)
-        use_cases = self._use_cases(pool, leases, ids, self._projections(), payloads, scan=PostgresLogScan(background))
+        collectable = await group.enter(open_payload_store(settings.payload_url, self._environment))
+        await claim_payload_store(collectable, leases)
+        use_cases = self._use_cases(
+            pool,
+            leases,
+            ids,
+            self._projections(),
+            payloads,
+            collectable=collectable,
+            scan=PostgresLogScan(background),
+        )
         group.loop(
             "partitions",
             lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
@@ -132,8 +141,9 @@ class Api:
         leases: PostgresShardLeases,
         ids: Snowflake,
         projections: Projections,
-        payloads: CollectablePayloads,
+        payloads: PayloadStore,
         *,
+        collectable: CollectablePayloads,
         scan: LogScan,
     ) -> UseCases:
         settings = self._settings
@@ -166,7 +176,7 @@ class Api:
             collect_payloads=CollectPayloads(
                 log=log,
                 scan=scan,
-                payloads=payloads,
+                payloads=collectable,
                 leases=leases,
                 next_id=next_id,
                 metrics=self._metrics.collection,

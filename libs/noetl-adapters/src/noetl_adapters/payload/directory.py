@@ -89,7 +89,8 @@ class DirectoryPayloadStore:
     async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
         """A part of the file, verified."""
         with _reading(ref):
-            return await asyncio.to_thread(lambda: verify_part(ref, part, _read_part(self._path(ref), part)))
+            data = await asyncio.to_thread(self._wherever_it_is, ref, lambda path: _read_part(path, part))
+            return await asyncio.to_thread(verify_part, ref, part, data)
 
     def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """The bytes piece by piece, verified at the end."""

@@ -4,8 +4,9 @@ from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from noetl_core.canonical import sha256_hex
 from noetl_core.errors import NotFound
-from noetl_core.payloads import PayloadRef
+from noetl_core.payloads import PayloadPart, PayloadRef
 from noetl_core.ports.payloads import CollectablePayloads
 
 from noetl_testkit.compliance.payload_store import HELLO, put, put_stream
@@ -42,6 +43,8 @@ class CollectablePayloadsCompliance(ABC):
 
         assert await store.get(ref) == HELLO
         assert b"".join([chunk async for chunk in store.stream(ref)]) == HELLO
+        assert await store.get_part(ref, PayloadPart(start=2, bytes=5, sha256=sha256_hex(HELLO[2:7]))) == HELLO[2:7]
+        assert bytes(await store.attach(ref)) == HELLO
         assert await store.exists(ref)
         stat = await store.stat(ref)
         assert stat is not None
