@@ -101,6 +101,16 @@ class TestDirectoryPayloadStore(PayloadStoreCompliance, CollectablePayloadsCompl
         assert written == [1]
         assert files(root) == []
 
+    async def test_what_others_leave_among_payloads_is_none(self, store: DirectoryPayloadStore, root: Path) -> None:
+        ref = await put(store)
+        (stored,) = files(root)
+        (stored.parent / ".nfs0000000000000001").write_bytes(b"x")
+        (stored.parent / "notes.txt").write_bytes(b"x")
+
+        found = [one.sha256 async for one in store.find(tenant_id="acme", organization_id="ops")]
+
+        assert found == [ref.sha256]
+
     async def test_a_leftover_that_cannot_be_removed_keeps_nobody_from_starting(
         self, store: DirectoryPayloadStore, root: Path
     ) -> None:

@@ -5,7 +5,7 @@ import os
 import secrets
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,15 @@ from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 from noetl_adapters.payload.durable_files import DurableDirectories, NewFile, sync_directory
-from noetl_adapters.payload.names import OWNERS, WITHDRAWN, organization_path, payload_path, segment, withdrawn_path
+from noetl_adapters.payload.names import (
+    OWNERS,
+    WITHDRAWN,
+    is_digest,
+    organization_path,
+    payload_path,
+    segment,
+    withdrawn_path,
+)
 
 T = TypeVar("T")
 
@@ -273,18 +281,21 @@ class DirectoryPayloadStore:
 
 
 async def _all_below(top: Path) -> AsyncIterator[StoredPayload]:
-    for part in await asyncio.to_thread(lambda: sorted(top.glob("[0-9a-f][0-9a-f]"))):
-        for stored in await asyncio.to_thread(_files_below, part):
+    with _listing():
+        parts = await asyncio.to_thread(lambda: sorted(top.glob("[0-9a-f][0-9a-f]")))
+    for part in parts:
+        with _listing():
+            found = await asyncio.to_thread(_files_below, part)
+        for stored in found:
             yield stored
 
 
 def _files_below(part: Path) -> list[StoredPayload]:
     found = []
     for path in part.glob("[0-9a-f][0-9a-f]/*"):
-        try:
-            found.append(_stored(path.stat(), path.name))
-        except FileNotFoundError:
-            continue  # deleted meanwhile
+        if is_digest(path.name):  # what network file systems and file browsers leave is no payload
+            with suppress(FileNotFoundError):  # deleted meanwhile
+                found.append(_stored(path.stat(), path.name))
     return found
 
 
@@ -315,6 +326,14 @@ def _writing() -> Iterator[None]:
         yield
     except OSError as exc:
         raise Unavailable(f"the payload directory cannot be written: {exc.strerror}") from exc
+
+
+@contextmanager
+def _listing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        raise Unavailable(f"the payload directory cannot be listed: {exc.strerror}") from exc
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Where a payload lies below the root of a store, in directories and buckets alike."""
 
+import re
 from urllib.parse import quote
 
 from noetl_core.errors import InvalidInput
@@ -13,6 +14,7 @@ OWNERS = ".owners"
 """Below it each log that refers to what is stored here has an entry."""
 
 _MAX_NAME_BYTES = 255
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def payload_path(ref: PayloadRef) -> str:
@@ -30,6 +32,11 @@ def organization_path(*, tenant_id: str, organization_id: str) -> str:
     """What all payloads of an organization lie below."""
     payload_locator(tenant_id=tenant_id, organization_id=organization_id, sha256="0" * 64)  # refuses bad names
     return f"{segment(tenant_id)}/{segment(organization_id)}"
+
+
+def is_digest(name: str) -> bool:
+    """Whether the last part of a name is one that a payload can have."""
+    return _DIGEST.fullmatch(name) is not None
 
 
 def segment(text: str) -> str:

@@ -15,7 +15,15 @@ from noetl_core.payload_streams import CHUNK_BYTES, RunningDigest, verified
 from noetl_core.payloads import PayloadPart, PayloadRef, StoredPayload, refer_to, verify, verify_part
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
-from noetl_adapters.payload.names import OWNERS, WITHDRAWN, organization_path, payload_path, segment, withdrawn_path
+from noetl_adapters.payload.names import (
+    OWNERS,
+    WITHDRAWN,
+    is_digest,
+    organization_path,
+    payload_path,
+    segment,
+    withdrawn_path,
+)
 
 T = TypeVar("T")
 
@@ -203,7 +211,8 @@ class ObjectPayloadStore:
     async def _all_below(self, top: str) -> AsyncIterator[StoredPayload]:
         for part in await self._call(self._bucket.list_directories, top):
             for name, size, stored_at in await self._call(self._bucket.list_objects, f"{top}/{part}"):
-                yield StoredPayload(sha256=name, bytes=size, stored_at=_utc(stored_at))
+                if is_digest(name):  # others may keep notes in a bucket
+                    yield StoredPayload(sha256=name, bytes=size, stored_at=_utc(stored_at))
 
     async def close(self) -> None:
         """Let go of connections; calls that hang are left to themselves."""
