@@ -230,9 +230,7 @@ class Api:
                 self._settings.payload_url,
                 self._environment,
                 memory_bytes=0,
-                shared_memory=SharedMemorySettings(
-                    **asdict(self._settings.shared_memory), node_id=self._group.settings.topology.node
-                ),
+                shared_memory=SharedMemorySettings(**asdict(self._settings.shared_memory)),
                 reports=self._metrics.payloads,
                 warn=warn_of_shared_memory,
             )

@@ -79,7 +79,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             settings.payload_url,
             variables,
             memory_bytes=settings.payload_memory_bytes,
-            shared_memory=SharedMemorySettings(**asdict(settings.shared_memory), node_id=group.settings.topology.node),
+            shared_memory=SharedMemorySettings(**asdict(settings.shared_memory)),
             cache_directory=settings.payload_cache_dir,
             cache_bytes=settings.payload_cache_bytes,
             reports=metrics.payloads,
