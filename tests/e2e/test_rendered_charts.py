@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,11 +179,9 @@ class Pod:
 @contextmanager
 def running(node: Node, service: str, ports: Mapping[str, int]) -> Iterator[Pod]:
     """The pod of a service; it is asked to end as a kubelet would, and must end by itself."""
-    kind = "StatefulSet" if service in ("planner", "projector") else "Deployment"
-    name = f"noetl-{service}"
-    spec = node.find(kind, name)["spec"]["template"]["spec"]
+    spec = workload(node, service)["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    pod = f"{name}-0"
+    pod = f"noetl-{service}-0"
     variables = node.environment(pod, spec, container)
     for variable, port in (("GRPC", "grpc"), ("HTTP", "http"), ("OPS", "metrics")):
         if f"NOETL_{variable}_LISTEN" in variables:
@@ -232,6 +230,33 @@ def test_what_one_helm_install_renders_starts_becomes_ready_runs_a_playbook_and_
             check=False,
         )
         assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_the_compose_file_has_the_topology_of_the_charts(node: Node) -> None:
+    compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    for service in SERVICES:
+        (container,) = workload(node, service)["spec"]["template"]["spec"]["containers"]
+        rendered = {variable["name"] for variable in container["env"]}
+
+        assert compose[service]["image"] == container["image"]
+        assert settings_of(compose[service]["environment"]) - settings_of(rendered) == set()
+        # a laptop has one node, and its workers may run whatever their owner wants
+        assert settings_of(rendered) - settings_of(compose[service]["environment"]) <= {
+            *("NOETL_INSTANCE", "NOETL_NODE_ID", "NOETL_WORKER_POOL", "NOETL_WORKER_SLOTS"),
+            *("NOETL_TOOL_SHELL_ENABLED", "NOETL_TOOL_SCRIPT_ENABLED"),
+        }
+
+
+def settings_of(names: Iterable[str]) -> set[str]:
+    """Names of settings; where a secret comes from is nobody's topology, and a store's address is this test's own."""
+    return {
+        name.removesuffix("_FILE") for name in names if name.startswith("NOETL_") and name != "NOETL_PAYLOAD_ENDPOINT"
+    }
+
+
+def workload(node: Node, service: str) -> dict[str, Any]:
+    kind = "StatefulSet" if service in ("planner", "projector") else "Deployment"
+    return node.find(kind, f"noetl-{service}")
 
 
 def _migrate(node: Node) -> None:
