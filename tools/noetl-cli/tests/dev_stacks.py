@@ -86,7 +86,7 @@ def with_stubborn(home: Path) -> Sequence[Part]:
 def with_silent(home: Path) -> Sequence[Part]:
     return [
         component(home, "good"),
-        component(home, "silent", behaviour="silent", depends_on=("good",), ready_seconds=0.5),
+        component(home, "silent", behaviour="silent", depends_on=("good",), ready_seconds=3.0),
         component(home, "late", depends_on=("silent",)),
     ]
 

@@ -214,7 +214,7 @@ def test_a_component_that_never_gets_ready_fails_the_start_and_everything_is_sto
 
     assert up(home, stack="dev_stacks:with_silent", out=told.append) == 1
 
-    assert told.has("silent did not start: not ready after 0.5 s")
+    assert told.has("silent did not start: not ready after 3 s")
     assert told.has("| silent says hello")
     assert state_of(home).phase is Phase.FAILED
     assert events(home)[-1] == "stop good"
