@@ -7,7 +7,8 @@ BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
 TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/deploy conftest.py)
-PYTEST := $(BIN)/python -m pytest
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
 
 .PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean deploy-tools deploy-check deploy-lock dashboards
@@ -54,15 +55,15 @@ arch: install ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 unit: install ## fast tests beside the code
-	@$(PYTEST) -q libs services tools
+	@$(PYTEST) libs services tools
 
 integration: install ## tests against real PostgreSQL and NATS, whole stacks, and the repository itself
-	@$(PYTEST) -q tests
+	@$(PYTEST) tests
 
 check: lint types arch contracts ## everything that needs no test run
 
 test: check ## all checks, then all tests: what CI runs
-	@$(PYTEST) -q
+	@$(PYTEST)
 
 bench: install ## throughput and latency, as ratios within one run
 	@$(BIN)/python benchmarks/run.py
