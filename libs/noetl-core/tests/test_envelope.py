@@ -16,6 +16,7 @@ from noetl_core.envelope import (
     encode_body,
     parse_body,
     spell,
+    trace_of,
     verify_link,
 )
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
@@ -254,3 +255,14 @@ def test_results_that_carry_data_are_refused(result: dict[str, Any]) -> None:
 def test_a_body_that_is_not_an_event_is_corrupt(body: bytes) -> None:
     with pytest.raises(Corrupt):
         parse_body(body)
+
+
+TRICKY = st.sampled_from(["", "00-a-b-01", 'with " and \\ in it', ',"trace":"x', "ends with \\", '"}', "\x00ü𝄞"])
+
+
+@given(trace=TRICKY | texts, tenant=TRICKY.filter(bool), inner=TRICKY)
+def test_the_trace_is_found_without_reading_the_body(trace: str, tenant: str, inner: str) -> None:
+    meta = {"a": 1, "trace": inner, "z": {"a": [], "trace": inner}}
+    body = body_of(Draft(event_type="a", idempotency_key="k", meta=meta, trace=trace), tenant_id=tenant)
+
+    assert trace_of(body) == trace

@@ -1,9 +1,11 @@
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from noetl_contracts.subjects import TRACEPARENT
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Message, PublishFailed
+from noetl_core.ports.outbox import OutboxRow
 from noetl_outbox_publisher.application.publish_batch import PublishBatch
 from noetl_outbox_publisher.telemetry import PublisherMetrics
 from noetl_servicekit.metrics import MetricSet
@@ -121,6 +123,36 @@ async def test_a_message_that_can_never_be_published_is_dropped_loudly_and_stops
     assert world.outbox.rows == {}
     assert world.metrics.value("noetl_outbox_refused_total") == 1
     assert [(line["event"], line["message_id"]) for line in lines] == [("outbox.refused", "2")]
+
+
+class RowOfSeveral(InMemoryOutbox):
+    """An outbox whose messages share one row."""
+
+    async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
+        return tuple(replace(row, outbox_id=1) for row in await super().take(shards, limit=limit))
+
+    async def delete(self, outbox_ids: Sequence[int]) -> None:
+        if 1 in outbox_ids:
+            self.rows.clear()
+
+
+async def test_a_row_with_several_messages_stays_until_all_of_them_are_settled(world: World) -> None:
+    outbox = RowOfSeveral()
+    outbox.write(message(1), message(2, subject="nowhere"), message(3))
+    publish = PublishBatch(outbox, world.bus, PublisherMetrics(MetricSet()), batch_rows=3, publish_seconds=2.0)
+    world.bus.refuse_after = 1
+
+    with pytest.raises(PublishFailed):
+        await publish(ALL, lease_ends_at=NEVER)
+    assert len(outbox.rows) == 3
+
+    world.bus.away = False
+    world.bus.unpublishable.add("nowhere")
+    with capture_logs() as lines:
+        assert await publish(ALL, lease_ends_at=NEVER)
+    assert world.published == ["1", "3"]
+    assert [line["event"] for line in lines] == ["outbox.refused"]
+    assert outbox.rows == {}
 
 
 async def test_nothing_is_published_when_the_lease_may_end_before_the_batch(world: World) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -11,12 +10,15 @@ from itertools import count
 import asyncpg
 import pytest
 from noetl_adapters.postgres.event_log import COPY_FROM_ROWS, PostgresEventLog
+from noetl_adapters.postgres.event_rows import EVENTS_PER_ROW
 from noetl_adapters.postgres.leases import PostgresShardLeases
+from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.pool import open_pool
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.telemetry import AppendMetrics
 from noetl_contracts.messages import event_headers
+from noetl_contracts.subjects import STREAM_VERSION
 from noetl_core.append import AppendRequest, Hint, PreparedRequest, StreamStart, prepare
 from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError
 from noetl_core.ids import Snowflake
@@ -68,6 +70,13 @@ async def admin(installed_dsn: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(installed_dsn)
     yield connection
     await connection.close()
+
+
+@pytest.fixture
+async def outbox(installed_dsn: str) -> AsyncIterator[PostgresOutbox]:
+    pool = await open_outbox_pool(f"{installed_dsn}?role=noetl_publisher", application_name="test")
+    yield PostgresOutbox(pool)
+    await pool.close()
 
 
 class TestPostgresEventLog(EventLogCompliance):
@@ -152,18 +161,17 @@ async def test_events_heads_and_outbox_are_one_transaction(pool: asyncpg.Pool, a
         await log.append(request(execution_id, note("c")))
 
     assert len(await history(log, execution_id)) == 3
-    rows = await admin.fetch("SELECT message_id, subject, body FROM noetl.outbox ORDER BY outbox_id")
-    stored = await history(log, execution_id)
-    assert [bytes(row["body"]) for row in rows] == [event.body for event in stored]
-    assert [row["message_id"] for row in rows] == [str(event.envelope().event_id) for event in stored]
-    assert rows[0]["subject"].startswith(f"noetl.events.acme.ops.{execution_id}.")
+    rows = await admin.fetch("SELECT execution_id, first_version, last_version FROM noetl.outbox ORDER BY outbox_id")
+    assert [tuple(row) for row in rows] == [(execution_id, 1, 1), (execution_id, 2, 3)]
 
 
 def hint(execution_id: int) -> Hint:
     return Hint(subject="noetl.work.default.command", body=b'{"x":1}', execution_id=execution_id)
 
 
-async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(
+    pool: asyncpg.Pool, admin: asyncpg.Connection, outbox: PostgresOutbox
+) -> None:
     log = group_commit(PostgresEventLog(pool))
     small, large = await start(log), await start(log)
     result = {"status": "error", "reference": None, "parent_ref": None, "context": {"text": "ä\0\\ü", "n": 1.5}}
@@ -199,20 +207,35 @@ async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(pool: asyncpg.P
     assert len(by_copy) == COPY_FROM_ROWS
     for execution_id in (small, large):
         assert chain_holds(await history(log, execution_id))
-        rows = await admin.fetch(
-            "SELECT subject, message_id, headers, body FROM noetl.outbox WHERE execution_id = $1 ORDER BY outbox_id",
-            execution_id,
-        )
+        rows = await outbox.take(range(64), limit=1000)
+        messages = [row.message for row in rows if row.execution_id == execution_id]
         events = {str(event.envelope().event_id): event for event in await history(log, execution_id)}
-        published = [row for row in rows if row["message_id"] in events]
-        hints = [row for row in rows if row["message_id"] not in events]
-        assert [row["message_id"] for row in published] == list(events)
-        for row in published:
-            event = events[row["message_id"]]
-            assert row["body"] == event.body
-            assert json.loads(row["headers"]) == event_headers(event, event.envelope().trace)
-        assert {(row["subject"], row["body"]) for row in hints} == {(hint(small).subject, hint(small).body)}
-        assert len({row["message_id"] for row in hints}) == COPY_FROM_ROWS
+        published = [message for message in messages if message.message_id in events]
+        hints = [message for message in messages if message.message_id not in events]
+        assert [message.message_id for message in published] == list(events)
+        for message in published:
+            event = events[message.message_id]
+            assert message.subject.startswith(f"noetl.events.acme.ops.{execution_id}.")
+            assert message.body == event.body
+            assert message.headers == event_headers(event, event.envelope().trace)
+        assert {(message.subject, message.body) for message in hints} == {(hint(small).subject, hint(small).body)}
+        assert len({message.message_id for message in hints}) == COPY_FROM_ROWS
+
+
+async def test_the_outbox_gives_whole_rows_until_there_are_messages_enough(
+    pool: asyncpg.Pool, outbox: PostgresOutbox
+) -> None:
+    log = group_commit(PostgresEventLog(pool))
+    execution_id = await start(log)
+    await log.append(request(execution_id, *(note(f"k{n}") for n in range(2 * EVENTS_PER_ROW + 1))))
+    taken: list[list[int]] = []
+
+    while rows := await outbox.take(range(64), limit=2):
+        taken.append([int(row.message.headers[STREAM_VERSION]) for row in rows])
+        await outbox.delete([row.outbox_id for row in rows])
+
+    first, second = EVENTS_PER_ROW + 1, 2 * EVENTS_PER_ROW + 1
+    assert taken == [[*range(1, first + 1)], [*range(first + 1, second + 1)], [second + 1]]
 
 
 async def test_columns_are_extracts_of_the_bytes(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:

@@ -20,6 +20,7 @@ TABLES = {
         "stream": {"SELECT", "INSERT", "UPDATE"},
     },
     "noetl_publisher": {
+        "event": {"SELECT"},
         "installation": {"SELECT"},
         "outbox": {"SELECT", "DELETE"},
         "outbox_lease": {"SELECT", "INSERT", "UPDATE"},

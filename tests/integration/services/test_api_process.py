@@ -148,11 +148,12 @@ async def test_every_event_of_a_killed_api_is_in_the_outbox_once(
 
     connection = await asyncpg.connect(installed_dsn)
     try:
-        events = await connection.fetch("SELECT event_id::text, body FROM noetl.event ORDER BY stream_version")
-        outbox = await connection.fetch("SELECT message_id, body FROM noetl.outbox ORDER BY outbox_id")
+        events = await connection.fetch("SELECT stream_version FROM noetl.event ORDER BY stream_version")
+        outbox = await connection.fetch("SELECT first_version, last_version FROM noetl.outbox ORDER BY outbox_id")
     finally:
         await connection.close()
-    assert [tuple(row) for row in outbox] == [tuple(row) for row in events]
+    named = [version for first, last in outbox for version in range(first, last + 1)]
+    assert named == [row["stream_version"] for row in events]
 
 
 def test_a_signal_ends_it_cleanly(start_api: StartApi, tmp_path: Path) -> None:

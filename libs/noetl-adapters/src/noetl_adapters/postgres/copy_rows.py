@@ -6,30 +6,18 @@ import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from json.encoder import encode_basestring as _quoted
 from typing import Any, Final
 
-from noetl_contracts.subjects import (
-    AGGREGATE_VERSION,
-    CHECKSUM,
-    INGEST_TIME,
-    PREV_CHECKSUM,
-    STREAM_VERSION,
-    TRACEPARENT,
-    event_subject,
-)
-from noetl_core.append import Hint, PlacedEvent, PreparedDraft
+from noetl_core.append import PlacedEvent, PreparedDraft
 from noetl_core.envelope import StoredEvent
-from noetl_core.timestamps import format_time
 
-from noetl_adapters.postgres.event_rows import hint_rows, result_extract, text_or_none
+from noetl_adapters.postgres.event_rows import result_extract, text_or_none
 
 EVENT_COLUMNS: Final = (
     "stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum", "execution_id", "event_id",
     "event_time", "tenant_id", "organization_id", "event_type", "aggregate_type", "node_name", "aggregate_id",
     "idempotency_key", "content_sha256", "stage_id", "frame_id", "command_id", "loop_id", "epoch_id", "result", "body",
 )  # fmt: skip
-OUTBOX_COLUMNS: Final = ("shard", "execution_id", "subject", "message_id", "headers", "body")
 
 _EVENT_WIDTH: Final = len(EVENT_COLUMNS)
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -42,7 +30,6 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _length: Final = struct.Struct("!i").pack
 _place: Final = struct.Struct("!hiqiqiqi64si64siqiqiq").pack
 _first_place: Final = struct.Struct("!hiqiqiqii64siqiqiq").pack
-_owner: Final = struct.Struct("!hiiiq").pack
 
 
 def event_rows_binary(events: Sequence[PlacedEvent]) -> bytearray:
@@ -95,48 +82,6 @@ def _loop(meta: Mapping[str, Any]) -> bytes:
     return (_text(loop_id) if loop_id else _NULL) + (_text(epoch_id) if epoch_id else _NULL)
 
 
-def outbox_rows_binary(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> bytearray:
-    """The rows of noetl.outbox, in the order of OUTBOX_COLUMNS: events in the order of their places, then hints."""
-    parts: list[bytes] = [_SIGNATURE]
-    for stored, prepared, head, _ in events:
-        parts += (
-            _address(head.shard, head.execution_id, head.tenant_id, head.organization_id),
-            _text(str(prepared.event_id)),
-            _field(_JSONB + _headers(stored, prepared.draft.trace).encode()),
-            _length(len(stored.body)),
-            stored.body,
-        )
-    for shard, execution_id, subject, message_id, headers, body in hint_rows(events, hints):
-        parts += (
-            _owner(len(OUTBOX_COLUMNS), 4, shard, 8, execution_id),
-            _text(subject),
-            _text(message_id),
-            _field(_JSONB + headers.encode()),
-            _field(body),
-        )
-    parts.append(_TRAILER)
-    return bytearray().join(parts)
-
-
-def _headers(stored: StoredEvent, trace: str) -> str:
-    """What `event_headers` gives, as JSON; only the trace is text that somebody else chose."""
-    last = f',"{TRACEPARENT}":{_quoted(trace)}}}' if trace else "}"
-    return (
-        f'{{"{STREAM_VERSION}":"{stored.stream_version}","{AGGREGATE_VERSION}":"{stored.aggregate_version}"'
-        f',"{INGEST_TIME}":"{_time_text(stored.ingest_time)}","{PREV_CHECKSUM}":"{stored.prev_checksum}"'
-        f',"{CHECKSUM}":"{stored.checksum}"{last}'
-    )
-
-
-@lru_cache(maxsize=4096)
-def _address(shard: int, execution_id: int, tenant_id: str, organization_id: str) -> bytes:
-    """The fields that all events of a stream share."""
-    subject = event_subject(
-        tenant_id=tenant_id, organization_id=organization_id, execution_id=execution_id, shard=shard
-    )
-    return _owner(len(OUTBOX_COLUMNS), 4, shard, 8, execution_id) + _text(subject)
-
-
 def _field(data: bytes) -> bytes:
     return _length(len(data)) + data
 
@@ -144,9 +89,6 @@ def _field(data: bytes) -> bytes:
 def _text(value: str) -> bytes:
     data = value.encode()
     return _length(len(data)) + data
-
-
-_time_text = lru_cache(maxsize=256)(format_time)
 
 
 @lru_cache(maxsize=256)

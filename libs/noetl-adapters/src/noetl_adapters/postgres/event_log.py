@@ -13,12 +13,7 @@ from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
 from noetl_adapters.postgres.asked import Asked, as_columns
-from noetl_adapters.postgres.copy_rows import (
-    EVENT_COLUMNS,
-    OUTBOX_COLUMNS,
-    event_rows_binary,
-    outbox_rows_binary,
-)
+from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS, event_rows_binary
 from noetl_adapters.postgres.event_rows import (
     commit_notices,
     created_columns,
@@ -140,13 +135,19 @@ class PostgresEventLog:
     async def _write(self, connection: asyncpg.Connection, numbered: Numbered) -> None:
         if len(numbered.events) < COPY_FROM_ROWS:
             await connection.execute(self._sql["insert_events"], *event_columns(numbered))
-            await connection.execute(self._sql["insert_outbox"], *outbox_columns(numbered))
         else:
-            await _copy(connection, "event", EVENT_COLUMNS, event_rows_binary(numbered.events))
-            await _copy(connection, "outbox", OUTBOX_COLUMNS, outbox_rows_binary(numbered.events, numbered.hints))
+            rows = event_rows_binary(numbered.events)
+            await connection.copy_to_table(
+                "event", schema_name="noetl", columns=EVENT_COLUMNS, format="binary", source=rows
+            )
         if numbered.created:
             await connection.execute(self._sql["insert_heads"], *created_columns(numbered))
-        await connection.execute(self._sql["finish"], *moved_columns(numbered.heads), commit_notices(numbered))
+        await connection.execute(
+            self._sql["finish"],
+            *moved_columns(numbered.heads),
+            *outbox_columns(numbered),
+            commit_notices(numbered),
+        )
 
     async def read(
         self,
@@ -203,10 +204,6 @@ def _cut_by_bytes(rows: Sequence[asyncpg.Record]) -> tuple[StoredEvent, ...]:
             break
         events.append(event)
     return tuple(events)
-
-
-async def _copy(connection: asyncpg.Connection, table: str, columns: Sequence[str], rows: bytearray) -> None:
-    await connection.copy_to_table(table, schema_name="noetl", columns=columns, format="binary", source=rows)
 
 
 def _refusal(exc: Exception) -> NoetlError:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from noetl_contracts.messages import event_headers
-from noetl_contracts.subjects import event_subject
 from noetl_core.append import Head, Hint, Numbered, PlacedEvent
 from noetl_core.canonical import encode
 
 _NOTIFY_LIMIT = 100
 """A notice has at most 8,000 bytes."""
 
-OutboxRow = tuple[int, int, str, str, str, bytes]
+EVENTS_PER_ROW = 100
+"""That a row of the outbox names: publishers take whole rows."""
+
+OutboxRow = tuple[int, int, int | None, int | None, str | None, str | None, str | None, bytes | None]
 
 
 def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
@@ -53,28 +54,27 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
 
 
 def outbox_columns(numbered: Numbered) -> tuple[list[Any], ...]:
-    """Arrays for `insert_outbox`: events in the order of their places, then hints."""
+    """Arrays for the outbox: ranges of events, each stream's in the order of their places, then hints."""
     rows: list[OutboxRow] = [
-        (
-            placed.head.shard,
-            placed.head.execution_id,
-            event_subject(
-                tenant_id=placed.head.tenant_id,
-                organization_id=placed.head.organization_id,
-                execution_id=placed.head.execution_id,
-                shard=placed.head.shard,
-            ),
-            str(placed.prepared.event_id),
-            encode(event_headers(placed.stored, placed.prepared.draft.trace)).decode(),
-            placed.stored.body,
-        )
-        for placed in numbered.events
+        (shard, execution_id, low, min(low + EVENTS_PER_ROW - 1, last), None, None, None, None)
+        for execution_id, (shard, first, last) in _spans(numbered.events).items()
+        for low in range(first, last + 1, EVENTS_PER_ROW)
     ]
-    rows.extend(hint_rows(numbered.events, numbered.hints))
+    rows.extend(_hint_rows(numbered.events, numbered.hints))
     return tuple(list(column) for column in zip(*rows, strict=True))
 
 
-def hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[OutboxRow]:
+def _spans(events: Sequence[PlacedEvent]) -> dict[int, tuple[int, int, int]]:
+    """Shard, first and last version of what each stream gets; in between nothing is missing."""
+    spans: dict[int, tuple[int, int, int]] = {}
+    for stored, _, head, _ in events:
+        known = spans.get(head.execution_id)
+        first = stored.stream_version if known is None else known[1]
+        spans[head.execution_id] = (head.shard, first, stored.stream_version)
+    return spans
+
+
+def _hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[OutboxRow]:
     """Hints follow the events of their execution; their ids derive from an event, so that they are unique."""
     if not hints:
         return
@@ -84,6 +84,8 @@ def hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[
         yield (
             shards.get(hint.execution_id, last.head.shard),
             hint.execution_id,
+            None,
+            None,
             hint.subject,
             hint.message_id or f"{last.prepared.event_id}/hint/{index}",
             "{}",

@@ -1,4 +1,4 @@
-"""The outbox in PostgreSQL: committed messages are read in order and deleted once they are published."""
+"""The outbox in PostgreSQL: what was committed is read in order, from the log, and taken off once it is published."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 from collections.abc import Collection, Sequence
 
 import asyncpg
+from noetl_contracts.messages import event_headers
+from noetl_contracts.subjects import event_subject
+from noetl_core.envelope import StoredEvent, trace_of
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import Backlog, OutboxRow
 
@@ -51,7 +54,7 @@ class PostgresOutbox:
         self._sql = load_queries("outbox.sql")
 
     async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
-        """The first rows of these shards, in outbox order."""
+        """The first messages of these shards, in outbox order; of whole rows, so there may be a few more."""
         if not shards:
             return ()
         async with translated():
@@ -75,11 +78,34 @@ def _row(row: asyncpg.Record) -> OutboxRow:
         outbox_id=row["outbox_id"],
         shard=row["shard"],
         execution_id=row["execution_id"],
-        message=Message(
-            subject=row["subject"],
-            message_id=row["message_id"],
-            body=row["body"],
-            headers=json.loads(row["headers"]),
-        ),
+        message=_written_out(row) if row["event_id"] is None else _event(row),
         age_seconds=row["age_seconds"],
     )
+
+
+def _written_out(row: asyncpg.Record) -> Message:
+    return Message(
+        subject=row["subject"],
+        message_id=row["message_id"],
+        body=row["body"],
+        headers=json.loads(row["headers"]),
+    )
+
+
+def _event(row: asyncpg.Record) -> Message:
+    stored = StoredEvent(
+        body=row["body"],
+        stream_version=row["stream_version"],
+        aggregate_version=row["aggregate_version"],
+        ingest_time=row["ingest_time"],
+        prev_checksum=row["prev_checksum"],
+        checksum=row["checksum"],
+    )
+    subject = event_subject(
+        tenant_id=row["tenant_id"],
+        organization_id=row["organization_id"],
+        execution_id=row["execution_id"],
+        shard=row["shard"],
+    )
+    headers = event_headers(stored, trace_of(stored.body))
+    return Message(subject=subject, message_id=str(row["event_id"]), body=stored.body, headers=headers)

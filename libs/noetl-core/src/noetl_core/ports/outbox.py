@@ -14,6 +14,7 @@ class OutboxRow:
     """A committed message that waits to be published."""
 
     outbox_id: int
+    """What is deleted; the messages of neighbouring events of a stream share it."""
     shard: int
     execution_id: int
     message: Message
@@ -34,11 +35,14 @@ class Outbox(Protocol):
     """Rows are taken until they are gone: there is no watermark that a late commit could fall behind."""
 
     async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
-        """The first rows of these shards, in outbox order; they stay until they are deleted."""
+        """The first messages of these shards, in outbox order; they stay until they are deleted.
+
+        Those that share an id come together: as many as asked for if there are as many, and maybe a few more.
+        """
         ...
 
     async def delete(self, outbox_ids: Sequence[int]) -> None:
-        """They have been published."""
+        """All messages under these ids have been published."""
         ...
 
     async def backlog(self) -> Backlog:

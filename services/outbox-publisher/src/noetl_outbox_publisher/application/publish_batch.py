@@ -55,18 +55,19 @@ class PublishBatch:
             raise Unavailable("taking rows took so long that the lease may end while they are published")
         with _spans(rows) if self._traced else nullcontext():
             await self._publish(rows, taken_at)
-        return len(rows) == self._batch_rows
+        return len(rows) >= self._batch_rows
 
     async def _publish(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
         try:
             await self._publisher.publish_batch([row.message for row in rows])
         except PublishFailed as failure:
             self._metrics.publish_errors.inc()
-            acknowledged = [row for row in rows if row.message.message_id in failure.acknowledged]
-            refused = [row for row in rows if row.message.message_id in failure.refused]
-            await self._settle(acknowledged, taken_at)
-            await self._drop(refused, failure.refused)
-            if len(acknowledged) + len(refused) < len(rows):
+            # What shares an id with a message that is not settled comes again with it, and is told apart by its own.
+            unsettled = {row.outbox_id for row in rows if not _is_settled(row, failure)}
+            done = [row for row in rows if row.outbox_id not in unsettled]
+            await self._settle([row for row in done if row.message.message_id in failure.acknowledged], taken_at)
+            await self._drop([row for row in done if row.message.message_id in failure.refused], failure.refused)
+            if unsettled:
                 raise
         else:
             await self._settle(rows, taken_at)
@@ -76,7 +77,7 @@ class PublishBatch:
         if not rows:
             return
         elapsed = self._clock() - taken_at
-        await self._outbox.delete([row.outbox_id for row in rows])
+        await self._outbox.delete(_ids(rows))
         self._metrics.published.inc(len(rows))
         self._metrics.batch_rows.observe(len(rows))
         for row in rows[:: 1 + len(rows) // SAMPLES_PER_BATCH]:
@@ -94,8 +95,16 @@ class PublishBatch:
                 execution_id=str(row.execution_id),
                 reason=reasons[row.message.message_id],
             )
-        await self._outbox.delete([row.outbox_id for row in rows])
+        await self._outbox.delete(_ids(rows))
         self._metrics.refused.inc(len(rows))
+
+
+def _is_settled(row: OutboxRow, failure: PublishFailed) -> bool:
+    return row.message.message_id in failure.acknowledged or row.message.message_id in failure.refused
+
+
+def _ids(rows: Sequence[OutboxRow]) -> list[int]:
+    return list(dict.fromkeys(row.outbox_id for row in rows))
 
 
 @contextmanager

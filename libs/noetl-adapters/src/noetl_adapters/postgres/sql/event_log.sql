@@ -78,14 +78,9 @@ FROM unnest($6::text[], $7::text[], $10::text[], $1::bigint[])
 WHERE start_key IS NOT NULL
 ORDER BY tenant_id, organization_id, start_key
 
--- name: insert_outbox — the order of ids is the order of the rows
-INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
-SELECT shard, execution_id, subject, message_id, headers, body
-FROM unnest($1::integer[], $2::bigint[], $3::text[], $4::text[], $5::jsonb[], $6::bytea[])
-     WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
-ORDER BY place
-
--- name: finish — moves heads, and wakes whoever listens once this is committed
+-- name: finish — moves heads, leaves word for the publisher, and wakes whoever listens once this is committed
+--
+-- The order of outbox ids is the order of the rows.
 WITH moved AS (
     UPDATE noetl.stream AS stream
     SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
@@ -93,8 +88,16 @@ WITH moved AS (
     FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[], $5::boolean[])
          AS moved (execution_id, version, checksum, ingest_time, terminal)
     WHERE stream.execution_id = moved.execution_id
+), outbox AS (
+    INSERT INTO noetl.outbox (shard, execution_id, first_version, last_version, subject, message_id, headers, body)
+    SELECT shard, execution_id, first_version, last_version, subject, message_id, headers, body
+    FROM unnest($6::integer[], $7::bigint[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::jsonb[],
+                $13::bytea[])
+         WITH ORDINALITY AS message (shard, execution_id, first_version, last_version, subject, message_id, headers,
+                                     body, place)
+    ORDER BY place
 )
-SELECT pg_notify('noetl_commit', notice) FROM unnest($6::text[]) AS notice
+SELECT pg_notify('noetl_commit', notice) FROM unnest($14::text[]) AS notice
 
 -- name: look — everything that a verdict depends on, as one snapshot and without locks; `write` notices what moved since
 --
@@ -136,21 +139,21 @@ SELECT 't', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), N
 -- Heads are locked in id order, as everywhere. A head that somebody is just moving is waited for, and seen as it is then.
 WITH head AS MATERIALIZED (
     SELECT stream.execution_id
-    FROM unnest($30::bigint[], $31::bigint[]) AS seen (execution_id, version)
+    FROM unnest($32::bigint[], $33::bigint[]) AS seen (execution_id, version)
     JOIN noetl.stream AS stream USING (execution_id)
     WHERE stream.version = seen.version
     ORDER BY stream.execution_id
     FOR UPDATE OF stream
 ), lease AS MATERIALIZED (
     SELECT shard.shard_id
-    FROM unnest($32::text[], $33::integer[], $34::bigint[]) AS seen (role, shard_id, epoch)
+    FROM unnest($34::text[], $35::integer[], $36::bigint[]) AS seen (role, shard_id, epoch)
     JOIN noetl.execution_shard AS shard USING (role, shard_id)
     WHERE shard.epoch = seen.epoch
     ORDER BY role, shard_id
     FOR SHARE OF shard
 ), verdict AS MATERIALIZED (
-    SELECT (SELECT count(*) FROM head) = cardinality($30::bigint[])
-       AND (SELECT count(*) FROM lease) = cardinality($32::text[]) AS unchanged
+    SELECT (SELECT count(*) FROM head) = cardinality($32::bigint[])
+       AND (SELECT count(*) FROM lease) = cardinality($34::text[]) AS unchanged
 ), event AS (
     INSERT INTO noetl.event (
         execution_id, stream_version, event_id, tenant_id, organization_id, event_type, aggregate_type, aggregate_id,
@@ -162,36 +165,38 @@ WITH head AS MATERIALIZED (
         $16::text[], $17::text[], $18::text[], $19::text[], $20::jsonb[], $21::text[], $22::text[], $23::bytea[])
     WHERE (SELECT unchanged FROM verdict)
 ), outbox AS (
-    INSERT INTO noetl.outbox (shard, execution_id, subject, message_id, headers, body)
-    SELECT shard, execution_id, subject, message_id, headers, body
-    FROM unnest($24::integer[], $25::bigint[], $26::text[], $27::text[], $28::jsonb[], $29::bytea[])
-         WITH ORDINALITY AS message (shard, execution_id, subject, message_id, headers, body, place)
+    INSERT INTO noetl.outbox (shard, execution_id, first_version, last_version, subject, message_id, headers, body)
+    SELECT shard, execution_id, first_version, last_version, subject, message_id, headers, body
+    FROM unnest($24::integer[], $25::bigint[], $26::bigint[], $27::bigint[], $28::text[], $29::text[], $30::jsonb[],
+                $31::bytea[])
+         WITH ORDINALITY AS message (shard, execution_id, first_version, last_version, subject, message_id, headers,
+                                     body, place)
     WHERE (SELECT unchanged FROM verdict)
     ORDER BY place
 ), moved AS (
     UPDATE noetl.stream AS stream
     SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
         terminal = moved.terminal, updated_at = clock_timestamp()
-    FROM unnest($35::bigint[], $36::bigint[], $37::text[], $38::timestamptz[], $39::boolean[])
+    FROM unnest($37::bigint[], $38::bigint[], $39::text[], $40::timestamptz[], $41::boolean[])
          AS moved (execution_id, version, checksum, ingest_time, terminal)
     WHERE stream.execution_id = moved.execution_id AND (SELECT unchanged FROM verdict)
 ), created AS (
     INSERT INTO noetl.stream (execution_id, version, last_checksum, last_ingest_time, terminal, tenant_id,
                               organization_id, shard, parent_execution_id, updated_at)
     SELECT head.*, clock_timestamp()
-    FROM unnest($40::bigint[], $41::bigint[], $42::text[], $43::timestamptz[], $44::boolean[], $45::text[], $46::text[],
-                $47::integer[], $48::bigint[]) AS head
+    FROM unnest($42::bigint[], $43::bigint[], $44::text[], $45::timestamptz[], $46::boolean[], $47::text[], $48::text[],
+                $49::integer[], $50::bigint[]) AS head
     WHERE (SELECT unchanged FROM verdict)
     ORDER BY 1
 ), started AS (
     INSERT INTO noetl.start_key (tenant_id, organization_id, start_key, execution_id)
     SELECT tenant_id, organization_id, start_key, execution_id
-    FROM unnest($45::text[], $46::text[], $49::text[], $40::bigint[])
+    FROM unnest($47::text[], $48::text[], $51::text[], $42::bigint[])
          AS started (tenant_id, organization_id, start_key, execution_id)
     WHERE start_key IS NOT NULL AND (SELECT unchanged FROM verdict)
     ORDER BY tenant_id, organization_id, start_key
 )
-SELECT pg_notify('noetl_commit', notice) FROM unnest($50::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
+SELECT pg_notify('noetl_commit', notice) FROM unnest($52::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
 
 -- name: read — the head, and with it the events of a range, as one snapshot; a row without an event if there are none
 SELECT stream.tenant_id, stream.organization_id, stream.version, stream.terminal, event.*

@@ -1,12 +1,30 @@
 -- The outbox as its publishers use it, and the leases by which they share its shards.
 
 -- name: take — from the lowest id on, always: a row that commits late is found below those that were taken before it
-SELECT outbox_id, shard, execution_id, subject, message_id, headers, body,
-       extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
-FROM noetl.outbox
-WHERE shard = ANY($1::integer[])
-ORDER BY outbox_id
-LIMIT $2
+--
+-- Rows are taken whole until there are messages enough. The sub-select with OFFSET 0 stays a lookup in the log for each.
+SELECT waiting.outbox_id, waiting.shard, waiting.execution_id, waiting.age_seconds, waiting.subject,
+       waiting.message_id, waiting.headers, coalesce(waiting.body, event.body) AS body, event.event_id,
+       event.tenant_id, event.organization_id, event.stream_version, event.aggregate_version, event.ingest_time,
+       event.prev_checksum, event.checksum
+FROM (
+    SELECT first.*, sum(coalesce(last_version - first_version, 0) + 1) OVER (ORDER BY outbox_id) AS messages
+    FROM (
+        SELECT outbox_id, shard, execution_id, first_version, last_version, subject, message_id, headers, body,
+               extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+        FROM noetl.outbox
+        WHERE shard = ANY($1::integer[])
+        ORDER BY outbox_id
+        LIMIT $2
+    ) AS first
+) AS waiting
+LEFT JOIN LATERAL (
+    SELECT * FROM noetl.event
+    WHERE event.execution_id = waiting.execution_id
+      AND event.stream_version BETWEEN waiting.first_version AND waiting.last_version OFFSET 0
+) AS event ON waiting.first_version IS NOT NULL
+WHERE waiting.messages - coalesce(waiting.last_version - waiting.first_version, 0) <= $2
+ORDER BY waiting.outbox_id, event.stream_version
 
 -- name: delete
 DELETE FROM noetl.outbox WHERE outbox_id = ANY($1::bigint[])
