@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_r
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.events import is_terminal
 from noetl_core.sharding import shard_of
+from noetl_core.values import dataclass
 
 END_KEY = "execution/end"
 """All terminal events of an execution share this key, so that exactly one of them can win."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -13,6 +13,7 @@ from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
 from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
+from noetl_core.values import dataclass
 
 EXECUTION_AGGREGATE = "execution"
 

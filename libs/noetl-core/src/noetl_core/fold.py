@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -31,6 +31,7 @@ from noetl_core.steering.fold import evolve as evolve_steering
 from noetl_core.steering.fold import hold
 from noetl_core.streams.events import CallPartial, ChunkRouted
 from noetl_core.streams.fold import close_queue, drop_queue, drop_queue_of_left, route_chunk, take_chunk
+from noetl_core.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

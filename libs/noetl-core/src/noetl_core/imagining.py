@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from noetl_core.catalog import to_draft
 from noetl_core.events import Event
 from noetl_core.fold import State, fold
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.stages.versions import next_aggregate_version
+from noetl_core.values import replace
 
 
 def imagine(state: State, facts: Iterable[Event], cause: Recorded) -> State:

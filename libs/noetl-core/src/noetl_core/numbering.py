@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from noetl_core.append import (
     END_KEY,
@@ -33,6 +32,7 @@ from noetl_core.errors import (
     VersionConflict,
 )
 from noetl_core.events import is_allowed_after_end, is_terminal
+from noetl_core.values import replace
 
 
 class _Overlay:

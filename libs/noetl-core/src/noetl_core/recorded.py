@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from noetl_core.envelope import Draft, Envelope, StoredEvent
 from noetl_core.events import typed
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ Every ender goes through here: the planner's decisions, and api's cancel and fin
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from noetl_core.append import AppendRequest, Hint, StreamAppend
 from noetl_core.canonical import encode
@@ -14,6 +13,7 @@ from noetl_core.children.events import CommandResumed
 from noetl_core.errors import AlreadyTerminal, NoetlError, NotFound
 from noetl_core.events import is_terminal, to_draft
 from noetl_core.executions.state import Execution
+from noetl_core.values import replace
 
 WORK_KIND = "command"
 _STATUS = {"playbook.completed": "completed", "execution.cancelled": "cancelled"}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from noetl_core.catalog import event_type
 from noetl_core.payloads import PayloadRef
+from noetl_core.values import dataclass
 
 
 @event_type("child.started")

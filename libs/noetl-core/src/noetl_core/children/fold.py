@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
@@ -12,6 +11,7 @@ from noetl_core.children.state import AnsweredCall, ParkedCall
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.executions.state import Execution, StepStatus
 from noetl_core.recorded import Recorded
+from noetl_core.values import replace
 
 Commands = Mapping[str, Command]
 

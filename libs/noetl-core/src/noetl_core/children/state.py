@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, encode, sha256_hex
 from noetl_core.payloads import PayloadRef
+from noetl_core.values import dataclass
 
 MAX_DEPTH: Final = 32
 """How many executions may stand above one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import assert_never
 
@@ -24,6 +23,7 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.recorded import Recorded
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
+from noetl_core.values import replace
 
 
 def forget_answers(commands: Mapping[str, Command], step: str) -> Mapping[str, Command]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.streams.state import Place
+from noetl_core.values import dataclass
 
 
 class CommandStatus(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from noetl_core.executions.events import ExecutionEvent, StepEntered, WorkflowIn
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.recorded import Recorded
 from noetl_core.timestamps import format_time
+from noetl_core.values import replace
 
 STEP_TIMEOUT = "step.timeout"
 

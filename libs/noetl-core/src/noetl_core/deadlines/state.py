@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,6 +11,7 @@ from noetl_core.commands.state import Command
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
 from noetl_core.stages.leases import next_lease_end
 from noetl_core.timestamps import format_time
+from noetl_core.values import dataclass
 
 
 class DeadlineOf(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from noetl_core.executions.evaluators import Evaluator, Stored
 from noetl_core.playbook.expressions import ValueWithheld, render
 from noetl_core.playbook.model import Assignment, SetScope
 from noetl_core.playbook.views import NotInView, whole_of
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

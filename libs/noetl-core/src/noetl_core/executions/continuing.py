@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from noetl_core.commands.state import Command
@@ -19,6 +18,7 @@ from noetl_core.imagining import imagine
 from noetl_core.playbook.model import FailureMode
 from noetl_core.recorded import Recorded
 from noetl_core.timestamps import format_time
+from noetl_core.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from noetl_core.events import Event
@@ -23,6 +22,7 @@ from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.model import FailureMode
 from noetl_core.streams.delivery import Delivery
 from noetl_core.streams.state import Chunk
+from noetl_core.values import replace
 
 
 class Decision:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from noetl_core.canonical import encode, sha256_hex
 from noetl_core.commands.events import CommandIssued
 from noetl_core.streams.state import Chunk
+from noetl_core.values import dataclass
 
 
 class Place(StrEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -27,6 +26,7 @@ from noetl_core.executions.state import Arrival, Execution, ExecutionStatus, Ste
 from noetl_core.loops.fold import note_before
 from noetl_core.payloads import PayloadRef
 from noetl_core.streams.state import Chunk
+from noetl_core.values import replace
 
 
 def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime) -> Execution:

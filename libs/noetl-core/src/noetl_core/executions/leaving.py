@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from noetl_core.executions.step_scope import scope_of
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
 from noetl_core.playbook.graph import is_error_arc
 from noetl_core.playbook.model import Arc, ArcMode, Assignment, Next
+from noetl_core.values import dataclass, replace
 
 FINAL_CAUSE = "*"
 """Cause of the final step's activation: the end of everything else. No step can have this name as its cause."""

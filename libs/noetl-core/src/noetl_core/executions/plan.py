@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.playbook.model import Playbook
 from noetl_core.steering.state import Inheritance
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from noetl_core.children.state import ParkedCall
@@ -29,6 +28,7 @@ from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.streams.routing import try_arcs
 from noetl_core.streams.state import Chunk
 from noetl_core.streams.state import Place as StreamPlace
+from noetl_core.values import replace
 
 MAX_ACTIVATIONS = 100_000
 

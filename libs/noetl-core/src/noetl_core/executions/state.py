@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -15,6 +15,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.stages.state import Stage
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue
+from noetl_core.values import dataclass
 
 
 class ExecutionStatus(StrEnum):

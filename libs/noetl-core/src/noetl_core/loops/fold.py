@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, assert_never
 
 from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted, LoopStarted
 from noetl_core.loops.intervals import holds, with_index
 from noetl_core.loops.state import Loop
+from noetl_core.values import replace
 
 Loops = Mapping[str, Loop]
 """The loop of the last activation of each step that has one, by step."""

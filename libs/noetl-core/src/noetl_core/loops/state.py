@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
 from noetl_core.loops.intervals import Intervals
 from noetl_core.payloads import PayloadRef
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, assert_never
 
 from noetl_core.causes import is_cause
@@ -15,6 +14,7 @@ from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed
 from noetl_core.steering.events import ExecutionInherited, ExecutionPaused, ExecutionResumed, SteeringEvent
 from noetl_core.steering.state import HeldCause
 from noetl_core.streams.events import CallPartial
+from noetl_core.values import replace
 
 
 def evolve(execution: Execution, event: SteeringEvent) -> Execution:

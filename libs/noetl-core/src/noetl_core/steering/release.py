@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeAlias
 
 from noetl_core.commands.events import CommandIssued
@@ -16,6 +15,7 @@ from noetl_core.imagining import imagine
 from noetl_core.loops.events import LoopItemStarted
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.steering.state import HeldCause
+from noetl_core.values import replace
 
 Decide: TypeAlias = Callable[[State, Recorded, Plan], tuple[Event, ...]]
 

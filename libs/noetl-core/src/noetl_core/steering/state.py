@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.steering.events import ExecutionInherited
 from noetl_core.timestamps import format_time, parse_time
+from noetl_core.values import dataclass
 
 PART_BYTES: Final = 16 * 1024
 """What one event carries of an inheritance, unless a single entry is larger."""

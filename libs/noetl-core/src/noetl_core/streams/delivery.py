@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from noetl_core.executions.state import Arrival, Execution, StepStatus
 from noetl_core.streams.state import Chunk, ChunkQueue
+from noetl_core.values import replace
 
 
 class Delivery:

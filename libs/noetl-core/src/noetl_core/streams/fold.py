@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from noetl_core.commands.state import Command
 from noetl_core.executions.state import Arrival, Execution
 from noetl_core.streams.events import CallPartial, ChunkRouted
 from noetl_core.streams.state import Chunk, ChunkQueue
+from noetl_core.values import replace
 
 
 def take_chunk(execution: Execution, event: CallPartial, command: Command | None) -> Execution:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
@@ -18,6 +17,7 @@ from noetl_core.playbook.model import Arc, ArcEvent, ArcMode, Next
 from noetl_core.playbook.views import DataView, OutputView, WithheldView
 from noetl_core.streams.events import ChunkRouted
 from noetl_core.streams.state import Chunk
+from noetl_core.values import replace
 
 
 def takes_chunks(plan: Plan, step: str) -> bool:

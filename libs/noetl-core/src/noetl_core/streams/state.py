@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from noetl_core.values import dataclass
 
 MAX_WAITING: Final = 4
 """Chunks of one call that may wait for their activation; a worker tells the next one when there is room."""

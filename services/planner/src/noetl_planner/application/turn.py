@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from noetl_core.append import END_KEY, Hint
 from noetl_core.canonical import encode
@@ -37,6 +36,7 @@ from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.recorded import Recorded, as_if_recorded
 from noetl_core.stages.versions import next_aggregate_version
+from noetl_core.values import replace
 
 from noetl_planner.application.abandoning import abandonment, silent_command
 from noetl_planner.application.asks import (

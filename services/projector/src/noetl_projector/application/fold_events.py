@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt
 from noetl_core.fold import State, fold
 from noetl_core.recorded import record
+from noetl_core.values import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
