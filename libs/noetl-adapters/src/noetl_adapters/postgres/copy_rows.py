@@ -23,6 +23,8 @@ _EVENT_WIDTH: Final = len(EVENT_COLUMNS)
 _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TRAILER: Final = b"\xff\xff"
 _NULL: Final = b"\xff\xff\xff\xff"
+_TWO_NULLS: Final = _NULL * 2
+_THREE_NULLS: Final = _NULL * 3
 _JSONB: Final = b"\x01"  # the version of jsonb's binary form, before the text
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -37,16 +39,17 @@ def event_rows_binary(events: Sequence[PlacedEvent]) -> bytearray:
     parts: list[bytes] = [_SIGNATURE]
     for stored, prepared, head, aggregate_id in events:
         draft, body, meta = prepared.draft, stored.body, prepared.draft.meta
+        aggregate, key = aggregate_id.encode(), draft.idempotency_key.encode()
         parts += (
             _place_of(stored, head.execution_id, prepared),
             _kind(head.tenant_id, head.organization_id, draft.event_type, draft.aggregate_type, draft.node_name),
-            _text(aggregate_id),
-            _text(draft.idempotency_key),
+            _length(len(aggregate)),
+            aggregate,
+            _length(len(key)),
+            key,
             _text(prepared.content_sha256),
-            _text(draft.stage_id) if draft.stage_id else _NULL,
-            _text(draft.frame_id) if draft.frame_id else _NULL,
-            _text(draft.command_id) if draft.command_id else _NULL,
-            _loop(meta) if meta else _NULL + _NULL,
+            _ids(draft.stage_id, draft.frame_id, draft.command_id),
+            _loop(meta) if meta else _TWO_NULLS,
             _NULL if prepared.result is None else _field(_JSONB + result_extract(prepared.result, draft.result)),
             _length(len(body)),
             body,
@@ -77,8 +80,16 @@ def _kind(tenant_id: str, organization_id: str, event_type: str, aggregate_type:
     return b"".join(map(_text, texts)) + (_text(node_name) if node_name else _NULL)
 
 
+def _ids(stage_id: str, frame_id: str, command_id: str) -> bytes:
+    if not stage_id and not frame_id and not command_id:
+        return _THREE_NULLS
+    return b"".join(_text(name) if name else _NULL for name in (stage_id, frame_id, command_id))
+
+
 def _loop(meta: Mapping[str, Any]) -> bytes:
     loop_id, epoch_id = text_or_none(meta.get("loop_id")), text_or_none(meta.get("epoch_id"))
+    if not loop_id and not epoch_id:
+        return _TWO_NULLS
     return (_text(loop_id) if loop_id else _NULL) + (_text(epoch_id) if epoch_id else _NULL)
 
 
