@@ -212,10 +212,10 @@ def test_what_one_helm_install_renders_starts_becomes_ready_runs_a_playbook_and_
         node.addresses[f"noetl-{service}:7700"] = grpc_address
 
     with ExitStack() as pods:
-        started = [pods.enter_context(running(node, service, ports[service])) for service in SERVICES]
-        for pod in started:
+        for service in SERVICES:
+            # One after the other: a service that finds nobody ends, and only a kubelet would start it again.
+            pod = pods.enter_context(running(node, service, ports[service]))
             eventually(pod.is_started, seconds=120.0)
-        for pod in started:
             eventually(pod.is_ready, seconds=60.0)
         told = subprocess.run(
             [str(PROGRAMS / "noetl"), "run", str(ROOT / "examples" / "playbooks" / "two_steps.yaml")],
