@@ -37,6 +37,8 @@ FRAME = Frame(
     aggregate_version=6,
     after="1-s-3/1",
     parent_frame_id="1-s-2",
+    claimed=WORKLOAD,
+    claimed_at=6,
 )
 STAGE = Stage(
     stage_id="1-s",
@@ -66,6 +68,8 @@ STAGE = Stage(
     frames={"1-s-4": FRAME},
     sequences=(2, 4),
     ended=(EndedFrame(key="1-s-3/1", worker_id="w", ended_by="frame.committed", stream_version=6),),
+    is_cursor=True,
+    drained=(2,),
     status="partial",
 )
 FULL = State(
@@ -109,6 +113,9 @@ FULL = State(
                 success=2,
                 failed=1,
                 first_error={"index": 3, "code": "x", "message": None},
+                awaits=2,
+                breaks=1,
+                frame_count=7,
                 stage_id="1-s",
                 before={"v": {"value": None}, "w": {}},
                 status="partial",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -431,3 +432,140 @@ async def test_a_stage_is_closed_with_an_execution_that_somebody_ends() -> None:
     assert told(planning)["stage.closed"] == 1
     assert (await planning.actors.heartbeat_frames(WORKER, [frame.key])).lost == {frame.key}
     assert (await frames.claims(1)).refusal == "execution.already_terminal"
+
+
+CURSOR = """
+workflow:
+- step: each
+  loop:
+    cursor: {kind: postgres, auth: db, claim: "SELECT 1 LIMIT {{ __frame_max_rows }}"}
+    spec: {max_in_flight: WIDTH, engine: inline, frame: {max_rows: 4, lease_seconds: 20, max_attempts: 2}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after, when: "{{ output.data.processed >= 0 and output.status == 'ok' }}"}]}
+- {step: after, tool: {kind: noop}}
+"""
+
+
+class CursorFrames(Frames):
+    """The worker's side of frames whose rows it claims itself."""
+
+    async def found(self, frame: GrantedFrame, count: int, *, worker: Worker = WORKER) -> GrantedFrame:
+        """Tell the rows of a frame; returns it as another attempt would get it."""
+        ref = refer_to(encode([count]), tenant_id="t", organization_id="o", media_type="application/json")
+        start = await self.planning.actors.start_frame(worker, frame.key, ref, row_count=count)
+        told = replace(frame.rows, start=start, stop=start + count, collection=ref, claims=False)
+        return replace(frame, rows=told)
+
+    async def nothing(self, frame: GrantedFrame) -> FrameCommit:
+        """Tell that there were no rows."""
+        empty = CommittedRows(result={**stored(), "reference": None}, stop=0, success=0, failed=0)
+        return await self.planning.actors.commit_frame(WORKER, frame.key, empty, wants_next=True)
+
+
+async def cursor(width: int = 1) -> CursorFrames:
+    return CursorFrames(await Planning().start(CURSOR.replace("WIDTH", str(width))))
+
+
+async def test_frames_of_a_cursor_exist_before_their_rows_and_have_them_before_the_work() -> None:
+    frames = await cursor()
+    first = await frames.claim(0)
+    assert first.rows.claims
+    second = (await frames.commit(await frames.found(first, 4))).next
+    assert second is not None
+    last = (await frames.commit(await frames.found(second, 2), failed=0)).next
+    assert last is not None
+    assert (await frames.nothing(last)).next is None
+
+    assert [name for name in frames.planning.types() if name.startswith(("frame.", "stage.", "loop."))] == [
+        *("stage.opened", "frame.dispatched", "frame.started"),
+        *("frame.committed", "frame.dispatched", "frame.started"),
+        *("frame.committed", "frame.dispatched"),
+        *("frame.committed", "stage.closed", "loop.done"),
+    ]
+    context = (frames.planning.state.execution.steps["each"].result or {})["context"]
+    assert (context["processed"], context["failed"], context["frame_count"], context["status"]) == (6, 0, 2, "ok")
+    assert frames.planning.entered() == ["each", "after"]
+
+
+async def test_a_cursor_ends_when_every_slot_has_found_nothing() -> None:
+    frames = await cursor(width=3)
+    held = [await frames.claim(slot) for slot in range(3)]
+    assert (await frames.nothing(held[0])).next is None
+    assert (await frames.claims(0)).refusal == "stage.drained"
+    assert (await frames.nothing(held[1])).next is None
+    following = (await frames.commit(await frames.found(held[2], 3))).next
+    assert following is not None
+    assert "loop.done" not in frames.planning.types()
+    await frames.nothing(following)
+    assert frames.planning.entered() == ["each", "after"]
+
+
+async def test_a_frame_that_is_lost_keeps_the_rows_that_it_has_claimed() -> None:
+    frames = await cursor()
+    planning = frames.planning
+    lost = await frames.found(await frames.claim(0), 3)
+    planning.pass_time(21)
+    await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+    again = await frames.claim(0, worker=OTHER)
+
+    assert (again.key.frame_id, again.key.attempt) == (lost.key.frame_id, 2)
+    assert not again.rows.claims
+    assert (again.rows.collection, again.rows.start, again.rows.stop) == (lost.rows.collection, 0, 3)
+    with pytest.raises(LeaseLost):
+        await frames.found(lost, 3)
+    answer = await frames.commit(again, worker=OTHER)
+    assert answer.next is not None
+    await planning.actors.commit_frame(
+        OTHER,
+        answer.next.key,
+        CommittedRows(result={**stored(), "reference": None}, stop=0, success=0, failed=0),
+        wants_next=True,
+    )
+    assert planning.entered() == ["each", "after"]
+
+
+async def test_a_frame_that_is_lost_before_its_rows_are_known_claims_under_the_same_mark() -> None:
+    frames = await cursor()
+    planning = frames.planning
+    lost = await frames.claim(0)
+    planning.pass_time(21)
+    await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)
+    again = await frames.claim(0)
+
+    assert (again.key.frame_id, again.key.attempt, again.rows.claims) == (lost.key.frame_id, 2, True)
+    with pytest.raises(LeaseLost):
+        await frames.found(lost, 3)
+
+
+async def test_rows_of_a_cursor_that_are_left_go_to_a_frame_of_the_same_claim() -> None:
+    frames = await cursor()
+    first = await frames.found(await frames.claim(0), 4)
+    following = (await frames.commit(first, stop=1)).next
+
+    assert following is not None
+    assert not following.rows.claims
+    assert (following.rows.start, following.rows.stop, following.rows.collection_at) == (1, 4, 0)
+    assert following.rows.collection == first.rows.collection
+    assert decode_state(encode_state(frames.planning.state)) == frames.planning.state
+
+
+async def test_a_claim_that_fails_for_good_fails_the_step() -> None:
+    frames = await cursor()
+    frame: GrantedFrame | None = await frames.claim(0)
+    while frame is not None:
+        answer = await frames.planning.actors.fail_frame(WORKER, frame.key, failure(), retryable=True, wants_next=True)
+        frame = answer.next
+
+    assert told(frames.planning)["frame.failed"] == 2
+    error = frames.planning.state.execution.error
+    assert error is not None and error["code"] == "loop.budget_exceeded"
+
+
+async def test_rows_that_were_told_before_are_told_again_without_harm() -> None:
+    frames = await cursor()
+    frame = await frames.claim(0)
+    await frames.found(frame, 3)
+    assert (await frames.found(frame, 3)).rows.start == 0
+    with pytest.raises(InvalidInput, match="other rows"):
+        await frames.found(frame, 2)
+    assert told(frames.planning)["frame.started"] == 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl_core.canonical import JsonValue
+from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import Corrupt
 from noetl_core.payloads import payload_ref_of
 from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameFailed, StageOpened
@@ -30,10 +30,10 @@ class FrameResults:
         match content:
             case StageOpened() if content.loop_id == loop_id:
                 self.process = str(content.policy.get("process", "row"))
-            case FrameCommitted() if content.loop_id == loop_id:
+            case FrameCommitted() if content.loop_id == loop_id and content.stop > content.start:
                 self.ends.setdefault(content.start, content)
             case FrameFailed() | FrameAbandoned() if content.loop_id == loop_id:
-                if content.outcome == FrameOutcome.FINAL:
+                if content.outcome == FrameOutcome.FINAL and content.stop > content.start:
                     self.ends.setdefault(content.start, content)
             case _:
                 pass
@@ -42,6 +42,10 @@ class FrameResults:
     def stored_bytes(self) -> int:
         """How much there is to be read."""
         return sum(_bytes(end.result) for end in self.ends.values() if isinstance(end, FrameCommitted))
+
+    def listed(self) -> list[JsonValue]:
+        """The frames that had rows, in the order of these."""
+        return [_described(self.ends[start]) for start in sorted(self.ends) if self.ends[start].stop > start]
 
     async def slots(self, total: int, values: StoredValues, *, at_once: int) -> list[JsonValue]:
         """The result of each row, or of each frame where these were processed as a whole; null where nothing ran."""
@@ -64,15 +68,30 @@ class FrameResults:
         return slots
 
 
+def _described(end: FrameCommitted | FrameFailed | FrameAbandoned) -> JsonObject:
+    rows = end.stop - end.start
+    described: JsonObject = {"frame_id": end.frame_id, "index": end.frame_index, "row_count": rows}
+    if isinstance(end, FrameCommitted):
+        status = "ok" if not end.failed else ("partial" if end.success else "error")
+        error = dict(end.first_error) if end.first_error else None
+        return {**described, "status": status, "failed": end.failed, **({"error": error} if error else {})}
+    return {**described, "status": "error", "failed": rows, "error": _error(end)}
+
+
+def _error(end: FrameFailed | FrameAbandoned) -> JsonValue:
+    if isinstance(end, FrameAbandoned):
+        return attempts_exhausted(end.attempt)
+    error: JsonValue = ((end.result or {}).get("context") or {}).get("error")
+    return error
+
+
 async def _outcomes(end: FrameCommitted | FrameFailed | FrameAbandoned, values: StoredValues) -> list[JsonValue]:
     if isinstance(end, FrameCommitted):
         value = await values.get(payload_ref_of((end.result or {})["reference"]))
         if not isinstance(value, list):
             raise Corrupt(f"frame {end.frame_id} has stored something that is no list of outcomes")
         return value
-    error: Any = attempts_exhausted(end.attempt)
-    if isinstance(end, FrameFailed):
-        error = ((end.result or {}).get("context") or {}).get("error")
+    error = _error(end)
     return [{"status": "error", "error": error} for _ in range(end.stop - end.start)]
 
 

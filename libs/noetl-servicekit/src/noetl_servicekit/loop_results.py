@@ -45,10 +45,18 @@ def is_loop_reference(reference: object) -> bool:
 
 
 def loop_counts(result: Mapping[str, Any]) -> JsonObject:
-    """What the event that ended a loop tells of its result: all but `results`."""
+    """What the event that ended a loop tells of its result: all but its list."""
     context = result["context"]
     stats: JsonObject = {name: context[name] for name in ("total", "success", "failed")}
+    if context.get("cursor"):
+        names = ("status", "processed", "failed", "breaks", "frame_count")
+        return {**{name: context[name] for name in names}, "stats": stats}
     return {"stats": stats, "count": context["total"], "status": context["status"]}
+
+
+def list_name(result: Mapping[str, Any]) -> str:
+    """What its list is called: a loop over a cursor lists its frames, and no results (§7.5)."""
+    return "frames" if result["context"].get("cursor") else "results"
 
 
 def _execution_of(reference: Mapping[str, Any], reader: int) -> int:
@@ -84,11 +92,14 @@ class LoopResults:
         where = _execution_of(reference, execution_id)
         frames = FrameResults()
         outcomes = await self._outcomes(scope, where, reference, frames) if context["total"] else {}
-        if frames.process:
+        name = list_name(result)
+        if name == "frames":
+            slots = frames.listed()
+        elif frames.process:
             slots = await frames.slots(context["total"], self._values, at_once=AT_ONCE)
         else:
             slots = await self._slots(context["total"], outcomes)
-        told: JsonObject = {"results": slots, **loop_counts(result)}
+        told: JsonObject = {name: slots, **loop_counts(result)}
         if sum(map(_size, outcomes.values())) + frames.stored_bytes <= MAX_KEPT_BYTES:
             self._kept[reference["ref_id"]] = told
             if len(self._kept) > KEPT:

@@ -42,6 +42,7 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.chunk_stream import TellChunks
+from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.frame_work import WorkOfPlanners
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
@@ -129,8 +130,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     instance = group.settings.instance
     locator = group.settings.topology.locator_of(instance)
     worker, resting = Worker(worker_id=instance, pool=settings.pool, locator=locator), Resting()
+    frames, persist = FrameClient(commands), PersistBeforeEmit(payloads, tables)
     slots = Slots(
-        WorkOfPlanners(commands, FrameClient(commands)),
+        WorkOfPlanners(commands, frames),
         RunCommand(
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             names=StepNames(rows, loops),
@@ -149,12 +151,13 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
                     count=metrics.chunks_told.inc,
                 ),
             ),
-            persist=PersistBeforeEmit(payloads, tables),
+            persist=persist,
             payloads=payloads,
             rows=rows,
             loops=loops,
             # Rows of frames have no events of their own, and so no chunks.
             frame_pipeline=Pipeline(tools, keychain=keychain, children=children, limits=limits),
+            claim_rows=ClaimRows(tools, persist=persist, tell=frames, worker=worker, keychain=keychain),
         ),
         worker=worker,
         size=settings.slots,

@@ -53,6 +53,19 @@ class FrameClient:
             return [FrameClaim(slot=slot, refusal=refusal) for slot in slots]
         return [mapping.claim(one) for one in response.outcomes]
 
+    async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:
+        """Tell which rows a frame has claimed."""
+        request = pb.StartRequest(
+            worker=command_mapping.worker_message(worker),
+            key=mapping.key_message(key),
+            rows=payload_ref_message(rows),
+            row_count=row_count,
+        )
+        response = await self._owners.call_owner(
+            key.execution_id, lambda channel: _stub(channel).Start(request, timeout=self._timeout)
+        )
+        return response.start
+
     async def commit_frame(
         self,
         worker: Worker,

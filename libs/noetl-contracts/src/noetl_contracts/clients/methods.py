@@ -44,6 +44,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.command.v1.CommandService/PassDeadlines",
         "/noetl.command.v1.CommandService/Steer",
         "/noetl.frame.v1.FrameService/Claim",
+        "/noetl.frame.v1.FrameService/Start",
         "/noetl.frame.v1.FrameService/Commit",
         "/noetl.frame.v1.FrameService/Fail",
         "/noetl.frame.v1.FrameService/Heartbeat",

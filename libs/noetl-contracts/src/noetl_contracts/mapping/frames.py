@@ -57,6 +57,8 @@ def rows_message(rows: FrameRows) -> pb.FrameRows:
         policy_json=encode(rows.bounds.to_json()),
         values_json=b"" if rows.values is None else encode(list(rows.values)),
         collection=payload_ref_message(rows.collection),
+        collection_at=rows.collection_at,
+        claims=rows.claims,
     )
 
 
@@ -73,6 +75,8 @@ def rows(message: pb.FrameRows) -> FrameRows:
         bounds=FrameBounds.from_json(json_object(message.policy_json, "policy_json")),
         values=_values(message.values_json) if message.values_json else None,
         collection=payload_ref(message.collection) if message.HasField("collection") else None,
+        collection_at=message.collection_at,
+        claims=message.claims,
     )
 
 

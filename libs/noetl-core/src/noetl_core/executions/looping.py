@@ -91,8 +91,9 @@ def issue_item(
 
 
 def is_over(step: Step, loop: Loop) -> bool:
-    """Whether every item has an outcome; where no further one may begin, those that have begun."""
-    return loop.ended >= loop.total or (loop.running == 0 and gives_up(step, loop))
+    """Whether every item has an outcome and no other can come; where none may begin, those that have begun."""
+    has_ended = loop.ended >= loop.total and not loop.awaits
+    return has_ended or (loop.running == 0 and gives_up(step, loop))
 
 
 def close_loop(
@@ -161,6 +162,19 @@ def _budget_error(loop: Loop) -> Mapping[str, Any]:
     }
 
 
+def _cursor_result(loop: Loop, select: Mapping[str, Any]) -> Mapping[str, Any]:
+    """§7.5: what a loop over a cursor tells has no slots: rows are processed, and only frames are listed."""
+    told = {
+        "processed": loop.ended,
+        "failed": loop.failed,
+        "breaks": loop.breaks,
+        "frame_count": loop.frame_count,
+    }
+    stats = {place: value for place, value in select.items() if place != "/count"}
+    select = {**stats, **{f"/{name}": value for name, value in told.items()}}
+    return {**told, "cursor": True, "select": select, "unselected": ["/frames"]}
+
+
 def _result(execution_id: int, loop: Loop, status: str, error: Mapping[str, Any] | None) -> Mapping[str, Any]:
     counts = {"total": loop.total, "success": loop.success, "failed": loop.failed}
     select = {"/status": status, "/count": loop.total, **{f"/stats/{name}": count for name, count in counts.items()}}
@@ -171,6 +185,8 @@ def _result(execution_id: int, loop: Loop, status: str, error: Mapping[str, Any]
         "select": select,
         "unselected": ["/results"],
     }
+    if loop.mode == LoopMode.CURSOR:
+        context |= _cursor_result(loop, select)
     if error is not None:
         context["error"] = dict(error)
     reference = {

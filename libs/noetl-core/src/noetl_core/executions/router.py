@@ -314,7 +314,7 @@ class Router(Decision):
             self._leave_loop(never_opened(self._execution.execution_id, step=name, activation=activation, error=error))
         else:
             self.add(opened)
-            if opened.collection_size == 0:
+            if self._loops.is_over(name):
                 self._leave_loop(self._loops.done(name))
 
     def _leave_loop(self, done: LoopDone) -> None:

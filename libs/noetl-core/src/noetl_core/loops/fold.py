@@ -52,9 +52,9 @@ def note_before(
     variables: Mapping[str, Any],
     refs: Mapping[str, Any],
 ) -> Loops:
-    """An item of a parallel loop is about to change variables: remember what the other items are to see of them."""
+    """An item that may run beside others is about to change variables: remember what the other items are to see of them."""
     loop = loops.get(step)
-    if loop is None or loop.loop_id != loop_id or loop.mode != "parallel":
+    if loop is None or loop.loop_id != loop_id or loop.mode == "sequential":
         return loops
     new = {name: _as_it_is(name, variables, refs) for name in names if name not in loop.before}
     return {**loops, step: replace(loop, before={**loop.before, **new})} if new else loops
@@ -95,6 +95,8 @@ def _done(loop: Loop | None, event: LoopDone) -> Loop:
         success=event.success,
         failed=event.failed,
         first_error=known.first_error if known else None,
+        breaks=known.breaks if known else 0,
+        frame_count=known.frame_count if known else 0,
         stage_id=known.stage_id if known else "",
         status=event.status,
     )

@@ -34,6 +34,12 @@ class Loop:
     failed: int = 0
     first_error: Mapping[str, Any] | None = None
     """Of the item whose failure came first."""
+    awaits: int = 0
+    """Slots of a cursor that may still find rows: until there are none, nobody knows how many there will be."""
+    breaks: int = 0
+    """Rows of frames that ended well by `break`."""
+    frame_count: int = 0
+    """Frames that have brought rows to an outcome."""
     stage_id: str = ""
     """The stage that runs it in frames, if one does: then its items are rows."""
     before: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))

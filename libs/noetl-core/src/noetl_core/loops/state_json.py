@@ -27,6 +27,9 @@ def loop_object(loop: Loop) -> JsonObject:
         "failed": loop.failed,
         "first_error": dict(loop.first_error) if loop.first_error is not None else None,
         "before": {name: dict(value) for name, value in loop.before.items()},
+        "awaits": loop.awaits,
+        "breaks": loop.breaks,
+        "frame_count": loop.frame_count,
         "stage_id": loop.stage_id,
         "status": loop.status,
     }
@@ -50,6 +53,9 @@ def read_loop(fields: Mapping[str, Any]) -> Loop:
         failed=fields.get("failed", 0),
         first_error=fields.get("first_error"),
         before=fields.get("before", {}),
+        awaits=fields.get("awaits", 0),
+        breaks=fields.get("breaks", 0),
+        frame_count=fields.get("frame_count", 0),
         stage_id=fields.get("stage_id", ""),
         status=fields.get("status", ""),
     )

@@ -98,6 +98,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.CREDENTIALS,
         Feature.EXECUTOR_TIMEOUT,
         Feature.KEYCHAIN,
+        Feature.LOOP_CURSOR,
         Feature.LOOP_FRAME,
         Feature.LOOP_PARALLEL,
         Feature.LOOP_SEQUENTIAL,

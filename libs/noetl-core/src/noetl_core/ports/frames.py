@@ -93,6 +93,13 @@ class Frames(Protocol):
         """Claim the next frame of each slot; safe to repeat by the same worker."""
         ...
 
+    async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:
+        """Tell which rows a frame has claimed itself, before its claim is committed; returns the index of the first.
+
+        Safe to repeat. Raises as `commit_frame` does.
+        """
+        ...
+
     async def commit_frame(
         self,
         worker: Worker,

@@ -35,7 +35,7 @@ def offered_slots(execution: Execution, plan: Plan, stage: Stage, *, limit: int 
     """Slots for which there is a frame and no worker yet: as many as frames are left, and never all of a wide stage."""
     if not may_dispatch(execution, plan, stage):
         return []
-    free: Iterator[int] = stage.free_slots()
+    free: Iterator[int] = (slot for slot in stage.free_slots() if stage.may_take(slot))
     return [slot for slot, _ in zip(free, range(min(limit, stage.frames_left)), strict=False)]
 
 
@@ -43,11 +43,13 @@ def next_frame(
     stage: Stage, *, slot: int, worker_id: str, worker_locator: str = "", after: Frame | None = None
 ) -> FrameDispatched | None:
     """What a slot is given: first frames that were lost, then rows that others left, then new rows."""
-    if not stage.frames_left:
+    if not stage.may_take(slot):
         return None
     again = next(iter(stage.waiting), None)
     if again is not None:
         index, attempt, start, stop = again.index, again.attempt + 1, again.start, again.stop
+    elif stage.is_cursor:
+        index, attempt, start, stop = stage.dispatched, 1, 0, 0  # which rows, its worker will say
     else:
         index, attempt = stage.dispatched, 1
         start, end = (stage.rest[0][0], stage.rest[0][1] + 1) if stage.rest else (stage.next_row, stage.total)
@@ -66,6 +68,9 @@ def next_frame(
         worker_id=worker_id,
         lease_seconds=stage.bounds.lease_seconds,
         after=after.key if after else None,
+        rows_at=again.claimed_at if again and again.claimed else None,
+        payload_ref=again.claimed if again else None,
+        parent_frame_id=(again.parent_frame_id or None) if again else None,
         worker_locator=worker_locator or None,
     )
 

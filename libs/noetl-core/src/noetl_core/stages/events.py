@@ -67,6 +67,9 @@ class FrameDispatched(OfFrame):
     sequence: int
     worker_id: str
     lease_seconds: float
+    rows_at: int | None = None
+    """Of a frame whose rows were claimed before: index of the first row of the payload in which they stand."""
+    payload_ref: PayloadRef | None = None
     after: str | None = None
     """The attempt with whose commit this one was handed to the same worker."""
     parent_frame_id: str | None = None
@@ -77,9 +80,12 @@ class FrameDispatched(OfFrame):
 @event_type("frame.started", aggregate_type="frame")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameStarted(OfFrame):
-    """The worker that holds the attempt runs it."""
+    """The worker that holds the attempt runs it; one that has claimed the rows itself has stored them before."""
 
     worker_id: str
+    start: int | None = None
+    stop: int | None = None
+    payload_ref: PayloadRef | None = None
 
 
 @event_type("frame.heartbeat", aggregate_type="frame")

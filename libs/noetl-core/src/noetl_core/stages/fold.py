@@ -8,9 +8,11 @@ from datetime import timedelta
 from typing import Any, assert_never
 
 from noetl_core.executions.state import Execution
+from noetl_core.ids import frame_id
 from noetl_core.loops.fold import Loops
 from noetl_core.loops.intervals import Intervals
 from noetl_core.loops.state import Loop
+from noetl_core.playbook.task_model import LoopMode
 from noetl_core.recorded import Recorded
 from noetl_core.stages.events import (
     FrameAbandoned,
@@ -61,6 +63,7 @@ def loop_of(event: StageOpened, stream_version: int) -> Loop:
         started_version=stream_version,
         items=event.items or (),
         collection=event.payload_ref,
+        awaits=event.max_in_flight if event.mode == LoopMode.CURSOR else 0,
         stage_id=event.stage_id,
     )
 
@@ -78,6 +81,7 @@ def stage_of_event(event: StageOpened) -> Stage:
         max_in_flight=event.max_in_flight,
         bounds=FrameBounds.from_json(event.policy),
         pool=event.pool,
+        is_cursor=event.mode == LoopMode.CURSOR,
     )
 
 
@@ -109,6 +113,8 @@ def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, reco
         aggregate_version=recorded.aggregate_version,
         after=event.after or "",
         parent_frame_id=event.parent_frame_id or "",
+        claimed=event.payload_ref,
+        claimed_at=event.rows_at or 0,
     )
     before = (*stage.sequences, *(0 for _ in range(event.slot + 1 - len(stage.sequences))))
     sequences = tuple(event.sequence + 1 if slot == event.slot else one for slot, one in enumerate(before))
@@ -132,7 +138,19 @@ def _heard_of(
     frame = replace(frame, aggregate_version=recorded.aggregate_version)
     if isinstance(event, FrameHeartbeat):
         frame = replace(frame, lease_until=recorded.ingest_time + timedelta(seconds=event.lease_seconds))
+    elif event.payload_ref is not None and frame.claimed is None:
+        return _with_claimed(execution, stage, frame, event)
     return _with(execution, replace(stage, frames={**stage.frames, event.frame_id: frame}), execution.loops)
+
+
+def _with_claimed(execution: Execution, stage: Stage, frame: Frame, event: FrameStarted) -> Execution:
+    """A worker has claimed rows through a cursor: from here on they are the rows of this frame, in every attempt."""
+    start, stop = event.start or 0, event.stop or 0
+    frame = replace(frame, start=start, stop=stop, claimed=event.payload_ref, claimed_at=start)
+    stage = replace(
+        stage, frames={**stage.frames, frame.frame_id: frame}, next_row=max(stage.next_row, stop), total=stop
+    )
+    return _with(execution, stage, _counting(execution.loops, stage, total=frame.rows, begun=frame.rows))
 
 
 def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Recorded) -> Execution:
@@ -149,18 +167,60 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
     others = {frame_id: one for frame_id, one in stage.frames.items() if frame_id != event.frame_id}
     stage = replace(stage, frames=others, ended=(*stage.ended, ended)[-REMEMBERED:])
     loops = execution.loops
+    if stage.is_cursor and frame.claimed is None:
+        stage, loops = _found_nothing(stage, frame, loops, event)
+        if not isinstance(event, FrameCommitted) and event.outcome == FrameOutcome.RETRY:
+            again = replace(frame, worker_id="", lease_until=None, aggregate_version=recorded.aggregate_version)
+            stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
+        return _with(execution, stage, loops)
     if isinstance(event, FrameCommitted):
-        left = frame.stop - event.stop
-        rest = _with_range(stage.rest, event.stop, frame.stop) if left > 0 else stage.rest
+        left = max(frame.stop - event.stop, 0)
         loops = _counting(
-            loops, stage, begun=-max(left, 0), success=event.success, failed=event.failed, error=event.first_error
+            loops,
+            stage,
+            begun=-left,
+            success=event.success,
+            failed=event.failed,
+            error=event.first_error,
+            breaks=event.breaks,
+            frames=1,
         )
-        return _with(execution, replace(stage, rest=rest), loops)
+        return _with(execution, _with_rest(stage, frame, event.stop) if left else stage, loops)
     if event.outcome == FrameOutcome.RETRY:
         again = replace(frame, worker_id="", lease_until=None, after="", aggregate_version=recorded.aggregate_version)
         stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
         return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
     return _with(execution, stage, _counting(loops, stage, failed=frame.rows, error=_error_of(event)))
+
+
+def _found_nothing(stage: Stage, frame: Frame, loops: Loops, event: FrameEnd) -> tuple[Stage, Loops]:
+    """A slot whose claim gives no rows looks no more; one whose claim failed for good has failed once."""
+    if not isinstance(event, FrameCommitted) and event.outcome == FrameOutcome.RETRY:
+        return stage, loops
+    is_new = frame.slot not in stage.drained
+    if is_new:
+        stage = replace(stage, drained=(*stage.drained, frame.slot))
+    failed = 0 if isinstance(event, FrameCommitted) else 1
+    error = None if isinstance(event, FrameCommitted) else _error_of(event)
+    counted = _counting(loops, stage, awaits=-int(is_new), total=failed, begun=failed, failed=failed, error=error)
+    return stage, counted
+
+
+def _with_rest(stage: Stage, frame: Frame, stop: int) -> Stage:
+    """Rows that a frame has left: of a collection they are a range, of a cursor a frame that waits with their rows."""
+    if not stage.is_cursor:
+        return replace(stage, rest=_with_range(stage.rest, stop, frame.stop))
+    following = Frame(
+        frame_id=frame_id(stage_id=stage.stage_id, index=stage.dispatched),
+        index=stage.dispatched,
+        start=stop,
+        stop=frame.stop,
+        attempt=0,
+        parent_frame_id=frame.frame_id,
+        claimed=frame.claimed,
+        claimed_at=frame.claimed_at,
+    )
+    return replace(stage, dispatched=stage.dispatched + 1, frames={**stage.frames, following.frame_id: following})
 
 
 def attempts_exhausted(attempts: int) -> dict[str, Any]:
@@ -189,12 +249,20 @@ def _counting(
     success: int = 0,
     failed: int = 0,
     error: Mapping[str, Any] | None = None,
+    total: int = 0,
+    awaits: int = 0,
+    breaks: int = 0,
+    frames: int = 0,
 ) -> Loops:
     loop = loops.get(stage.step)
     if loop is None or loop.stage_id != stage.stage_id or not loop.is_open:
         return loops
     counted = replace(
         loop,
+        total=loop.total + total,
+        awaits=loop.awaits + awaits,
+        breaks=loop.breaks + breaks,
+        frame_count=loop.frame_count + frames,
         begun=loop.begun + begun,
         success=loop.success + success,
         failed=loop.failed + failed,

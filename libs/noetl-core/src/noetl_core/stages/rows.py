@@ -23,3 +23,7 @@ class FrameRows:
     bounds: FrameBounds
     values: tuple[Any, ...] | None = None
     collection: PayloadRef | None = None
+    collection_at: int = 0
+    """Index of the row with which the stored collection begins."""
+    claims: bool = False
+    """Whether nobody has claimed its rows yet: its worker does, through the cursor of the loop."""

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from noetl_core.loops.intervals import Intervals
+from noetl_core.payloads import PayloadRef
 from noetl_core.stages.policy import FrameBounds
 
 REMEMBERED: Final = 16
@@ -43,6 +44,10 @@ class Frame:
     aggregate_version: int = 0
     after: str = ""
     parent_frame_id: str = ""
+    claimed: PayloadRef | None = None
+    """Rows that were claimed through a cursor, in which its own stand; none until its worker has said so."""
+    claimed_at: int = 0
+    """Index of the first of them."""
 
     @property
     def rows(self) -> int:
@@ -99,6 +104,10 @@ class Stage:
     sequences: tuple[int, ...] = ()
     """How many frames each slot has had."""
     ended: tuple[EndedFrame, ...] = ()
+    is_cursor: bool = False
+    """Whether frames claim their rows themselves; `total` is how many they have found."""
+    drained: tuple[int, ...] = ()
+    """Slots of a cursor that found no rows."""
     status: str = ""
     """How it ended; empty while it runs."""
 
@@ -120,6 +129,8 @@ class Stage:
     @property
     def frames_left(self) -> int:
         """How many frames could be dispatched now, were there slots enough."""
+        if self.is_cursor:
+            return len(self.waiting) + sum(slot not in self.drained for slot in self.free_slots())
         size = self.bounds.max_rows
         return (
             len(self.waiting)
@@ -131,6 +142,12 @@ class Stage:
         """Slots without a frame, the lowest first."""
         taken = {frame.slot for frame in self.frames.values() if frame.is_held}
         return (slot for slot in range(self.max_in_flight) if slot not in taken)
+
+    def may_take(self, slot: int) -> bool:
+        """Whether there is a frame for this very slot: one of a cursor that has found nothing looks no more."""
+        if self.is_cursor and slot in self.drained:
+            return bool(self.waiting)
+        return self.frames_left > 0
 
     def sequence_of(self, slot: int) -> int:
         """Which frame of a slot would be its next."""

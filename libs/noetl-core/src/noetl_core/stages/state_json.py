@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_core.canonical import JsonObject
+from noetl_core.payloads import PayloadRef
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.state import EndedFrame, Frame, Stage
 from noetl_core.timestamps import format_time, parse_time
@@ -30,6 +31,8 @@ def stage_object(stage: Stage) -> JsonObject:
         "frames": {frame_id: _frame_object(frame) for frame_id, frame in stage.frames.items()},
         "sequences": list(stage.sequences),
         "ended": [[one.key, one.worker_id, one.ended_by, one.stream_version] for one in stage.ended],
+        "is_cursor": stage.is_cursor,
+        "drained": list(stage.drained),
         "status": stage.status,
     }
     return {key: value for key, value in fields.items() if value}
@@ -57,6 +60,8 @@ def read_stage(step: str, fields: Mapping[str, Any]) -> Stage:
             EndedFrame(key=key, worker_id=worker_id, ended_by=ended_by, stream_version=version)
             for key, worker_id, ended_by, version in fields.get("ended", ())
         ),
+        is_cursor=fields.get("is_cursor", False),
+        drained=tuple(fields.get("drained", ())),
         status=fields.get("status", ""),
     )
 
@@ -75,6 +80,8 @@ def _frame_object(frame: Frame) -> JsonObject:
         "aggregate_version": frame.aggregate_version,
         "after": frame.after,
         "parent_frame_id": frame.parent_frame_id,
+        "claimed": frame.claimed.to_json() if frame.claimed else None,
+        "claimed_at": frame.claimed_at,
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -94,6 +101,8 @@ def _frame(frame_id: str, fields: Mapping[str, Any]) -> Frame:
         aggregate_version=fields.get("aggregate_version", 0),
         after=fields.get("after", ""),
         parent_frame_id=fields.get("parent_frame_id", ""),
+        claimed=PayloadRef.from_json(fields["claimed"]) if "claimed" in fields else None,
+        claimed_at=fields.get("claimed_at", 0),
     )
 
 

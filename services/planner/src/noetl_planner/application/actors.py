@@ -41,6 +41,7 @@ from noetl_planner.application.asks import (
     Heartbeat,
     Park,
     PassDeadlines,
+    StartFrame,
     Steer,
     TellChunk,
 )
@@ -140,6 +141,12 @@ class Actors:
             self._actor(slot.execution_id).ask(ask)
         answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
         return tuple(_frame_claim(slot, answer) for slot, answer in zip(slots, answers, strict=True))
+
+    async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:
+        """Take the rows that a frame has claimed."""
+        ask = StartFrame(worker=worker, key=key, rows=rows, row_count=row_count)
+        self._actor(key.execution_id).ask(ask)
+        return await ask.answer
 
     async def commit_frame(
         self,

@@ -115,6 +115,17 @@ class ClaimFrame:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StartFrame:
+    """A worker has claimed rows for a frame; the answer is the index of the first of them."""
+
+    worker: Worker
+    key: FrameKey
+    rows: PayloadRef
+    row_count: int
+    answer: asyncio.Future[int] = field(default_factory=_future)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EndFrame:
     """A worker delivers the outcomes of a frame, or says with `failure` that there are none."""
 
@@ -153,7 +164,7 @@ class AbandonFrame:
     answer: asyncio.Future[int] = field(default_factory=_future)
 
 
-FrameAsk = ClaimFrame | EndFrame | BeatFrame | AbandonFrame
+FrameAsk = ClaimFrame | StartFrame | EndFrame | BeatFrame | AbandonFrame
 Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer | FrameAsk
 GUARDED = (Abandon, AbandonFrame, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""

@@ -40,6 +40,7 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         pool=stage.pool,
         chunk=step.chunk,
     )
+    collection = frame.claimed or loop.collection
     rows = FrameRows(
         stage_id=stage.stage_id,
         loop_id=stage.loop_id,
@@ -49,8 +50,10 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         stop=frame.stop,
         total=stage.total,
         bounds=stage.bounds,
-        values=None if loop.collection else tuple(loop.items[frame.start : frame.stop]),
-        collection=loop.collection,
+        values=None if collection or stage.is_cursor else tuple(loop.items[frame.start : frame.stop]),
+        collection=collection,
+        collection_at=frame.claimed_at,
+        claims=stage.is_cursor and frame.claimed is None,
     )
     key = FrameKey(execution_id=execution.execution_id, frame_id=frame.frame_id, attempt=frame.attempt)
     return GrantedFrame(key=key, step=granted, rows=rows)

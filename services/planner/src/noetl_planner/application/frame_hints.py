@@ -42,7 +42,8 @@ def hints_for_touched(state: State, drafts: Sequence[Draft], plan: Plan, rules: 
             slots: Iterable[int] = offered_slots(state.execution, plan, stage)
         else:
             free = set(stage.free_slots())
-            slots = sorted(free.intersection(_freed(of_stage)))[: stage.frames_left]
+            freed = [slot for slot in sorted(free.intersection(_freed(of_stage))) if stage.may_take(slot)]
+            slots = freed[: stage.frames_left]
         yield from (_hint(state, stage, slot, rules) for slot in slots)
 
 

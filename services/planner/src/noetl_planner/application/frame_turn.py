@@ -19,7 +19,7 @@ from noetl_core.stages.dispatch import may_dispatch, next_frame, outcome_of, sta
 from noetl_core.stages.events import FrameCommitted, FrameDispatched, FrameFailed, FrameHeartbeat, FrameStarted
 from noetl_core.stages.state import Frame, Stage, attempt_key
 
-from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk
+from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
 from noetl_planner.application.frame_abandoning import abandonment
 from noetl_planner.application.frame_grants import grant_frame
 from noetl_planner.application.turn_parts import Turn, TurnRules, constant
@@ -46,6 +46,8 @@ class FrameTurns:
         match ask:
             case ClaimFrame():
                 turn.answers.append((ask, constant(self._claim(turn, ask))))
+            case StartFrame():
+                turn.answers.append((ask, constant(self._start(turn, ask))))
             case EndFrame():
                 turn.answers.append((ask, constant(self._end(turn, ask))))
             case BeatFrame():
@@ -77,9 +79,12 @@ class FrameTurns:
         if not may_dispatch(execution, self._plan, stage):
             paused = execution.status is ExecutionStatus.PAUSED
             return FrameClaim(slot=wanted, refusal="execution.paused" if paused else "stage.drained")
-        slot = wanted.slot if wanted.slot != ANY_SLOT else next(stage.free_slots(), None)
+        free = (slot for slot in stage.free_slots() if stage.may_take(slot))
+        slot = wanted.slot if wanted.slot != ANY_SLOT else next(free, None)
         if slot is None:
             return FrameClaim(slot=wanted, refusal="stage.full")
+        if not stage.may_take(slot):
+            return FrameClaim(slot=wanted, refusal="stage.drained")
         named = StageSlot(execution_id=wanted.execution_id, stage_id=wanted.stage_id, slot=slot)
         return FrameClaim(slot=named, frame=self._dispatch(turn, stage, slot, ask.worker))
 
@@ -92,15 +97,41 @@ class FrameTurns:
         )
         if dispatched is None:
             return None
-        started = FrameStarted(worker_id=worker.worker_id, **_of(dispatched))
         meta = {"decided_through": cause} if cause else {}
         key = f"frame/{stage.stage_id}/{slot}/{dispatched.sequence}"
         trace = turn.state.execution.trace
         self._add(turn, to_draft(dispatched, idempotency_key=key, meta=dict(meta), trace=trace))
-        attempt = attempt_key(dispatched.frame_id, dispatched.attempt)
-        self._add(turn, to_draft(started, idempotency_key=f"{attempt}/start", meta=dict(meta), trace=trace))
+        if not stage.is_cursor or dispatched.payload_ref is not None:
+            started = FrameStarted(worker_id=worker.worker_id, **_of(dispatched))
+            attempt = attempt_key(dispatched.frame_id, dispatched.attempt)
+            self._add(turn, to_draft(started, idempotency_key=f"{attempt}/start", meta=dict(meta), trace=trace))
         now = turn.state.execution.stages[stage.step]
         return grant_frame(turn.state, now, now.frames[dispatched.frame_id])
+
+    def _start(self, turn: Turn, ask: StartFrame) -> int:
+        """Rows that a worker has claimed are those of its frame, before anybody else can have them."""
+        stage, frame = _held_frame(turn.state, ask.key, ask.worker)
+        if frame.claimed is not None:
+            if (frame.claimed, frame.rows) != (ask.rows, ask.row_count):
+                raise InvalidInput(f"frame {frame.frame_id} has other rows, which were told before")
+            return frame.start
+        if not stage.is_cursor or ask.row_count < 1:
+            raise InvalidInput(f"frame {frame.frame_id} cannot claim these rows")
+        started = FrameStarted(
+            frame_id=frame.frame_id,
+            stage_id=stage.stage_id,
+            step=stage.step,
+            loop_id=stage.loop_id,
+            attempt=frame.attempt,
+            slot=frame.slot,
+            worker_id=ask.worker.worker_id,
+            start=stage.next_row,
+            stop=stage.next_row + ask.row_count,
+            payload_ref=ask.rows,
+        )
+        trace = turn.state.execution.trace
+        self._add(turn, to_draft(started, idempotency_key=f"{frame.key}/start", trace=trace))
+        return stage.next_row
 
     def _end(self, turn: Turn, ask: EndFrame) -> FrameCommit:
         known = self._answered_before(turn.state, ask)
@@ -144,7 +175,11 @@ class FrameTurns:
 
     def _committed(self, stage: Stage, frame: Frame, ask: EndFrame, rows: CommittedRows) -> FrameCommitted:
         check_result_shape(rows.result)
-        if not frame.start < rows.stop <= frame.stop or rows.success + rows.failed != rows.stop - frame.start:
+        found_nothing = stage.is_cursor and frame.claimed is None and rows.stop == frame.start
+        if (
+            not (found_nothing or frame.start < rows.stop <= frame.stop)
+            or rows.success + rows.failed != rows.stop - frame.start
+        ):
             raise InvalidInput(f"frame {frame.frame_id} has rows {frame.start} to {frame.stop}, not these outcomes")
         return FrameCommitted(
             **_ends(stage, frame),

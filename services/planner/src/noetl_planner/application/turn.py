@@ -51,6 +51,7 @@ from noetl_planner.application.asks import (
     Heartbeat,
     Park,
     PassDeadlines,
+    StartFrame,
     Steer,
     TellChunk,
 )
@@ -114,7 +115,7 @@ class TurnPlanner:
                         self._pass_deadlines(turn, ask)
                     case Steer():
                         self._steer(turn, ask)
-                    case ClaimFrame() | EndFrame() | BeatFrame() | AbandonFrame():
+                    case ClaimFrame() | StartFrame() | EndFrame() | BeatFrame() | AbandonFrame():
                         self._frames.answer(turn, ask)
             except NoetlError as refusal:
                 turn.refusals.append((ask, refusal))

@@ -37,6 +37,19 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         )
         return pb.ClaimResponse(outcomes=[mapping.claim_message(claim) for claim in claims])
 
+    async def Start(  # noqa: N802 - named by the contract
+        self, request: pb.StartRequest, context: grpc.aio.ServicerContext[pb.StartRequest, pb.StartResponse]
+    ) -> pb.StartResponse:
+        """Take the rows that a frame has claimed."""
+        _only_services()
+        start = await self._frames.start_frame(
+            command_mapping.worker(request.worker),
+            mapping.key(request.key),
+            payload_ref(request.rows),
+            row_count=request.row_count,
+        )
+        return pb.StartResponse(start=start)
+
     async def Commit(  # noqa: N802 - named by the contract
         self, request: pb.CommitRequest, context: grpc.aio.ServicerContext[pb.CommitRequest, pb.CommitResponse]
     ) -> pb.CommitResponse:

@@ -75,12 +75,12 @@ class WorkOfPlanners:
         if counts is None:
             retryable = bool((context.get("error") or {}).get("retryable"))
             ended = await self._frames.fail_frame(
-                worker, _frame(key), result, retryable=retryable, wants_next=wants_next, logs=logs
+                worker, frame_key(key), result, retryable=retryable, wants_next=wants_next, logs=logs
             )
         else:
             rows = CommittedRows(result={**result, "context": context}, **counts)
             ended = await self._frames.commit_frame(
-                worker, _frame(key), rows, wants_next=wants_next, variables=variables, logs=logs
+                worker, frame_key(key), rows, wants_next=wants_next, variables=variables, logs=logs
             )
         return self._completed(key, ended)
 
@@ -94,9 +94,9 @@ class WorkOfPlanners:
         beats = await self._commands.heartbeat(worker, others) if others else Heartbeats()
         lost, unanswered = set(beats.lost), set(beats.unanswered)
         if due:
-            told = await self._frames.heartbeat_frames(worker, [_frame(key) for key in due])
-            lost |= {key for key in due if _frame(key) in told.lost}
-            unanswered |= {key for key in due if _frame(key) in told.unanswered}
+            told = await self._frames.heartbeat_frames(worker, [frame_key(key) for key in due])
+            lost |= {key for key in due if frame_key(key) in told.lost}
+            unanswered |= {key for key in due if frame_key(key) in told.unanswered}
         for key in due:
             if key not in unanswered:
                 self._due[key] = (now + self._due[key][1], self._due[key][1])
@@ -149,6 +149,7 @@ def _slot(key: CommandKey) -> StageSlot:
     return StageSlot(execution_id=key.execution_id, stage_id=stage_id, slot=int(slot))
 
 
-def _frame(key: CommandKey) -> FrameKey:
+def frame_key(key: CommandKey) -> FrameKey:
+    """The attempt at a frame that a slot of the worker runs."""
     frame_id, _, attempt = key.command_id.rpartition("/")
     return FrameKey(execution_id=key.execution_id, frame_id=frame_id, attempt=int(attempt))

@@ -41,9 +41,10 @@ class LoopItems:
         if frame.collection is None:
             return list(frame.values or ())
         values = await self._collection(frame.collection)
-        if frame.stop > len(values):
-            raise Corrupt(f"the collection {frame.collection.uri} has {len(values)} items, not {frame.stop}")
-        return values[frame.start : frame.stop]
+        first, last = frame.start - frame.collection_at, frame.stop - frame.collection_at
+        if last > len(values):
+            raise Corrupt(f"the collection {frame.collection.uri} has {len(values)} items, not {last}")
+        return values[first:last]
 
     async def _collection(self, ref: PayloadRef) -> list[JsonValue]:
         async with self._reading:

@@ -20,6 +20,7 @@ from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result, parent_ref_id
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.evaluate_control import EvaluateControl
@@ -50,6 +51,7 @@ class RunCommand:
         rows: LoadRows,
         loops: LoopResults | None = None,
         frame_pipeline: Pipeline | None = None,
+        claim_rows: ClaimRows | None = None,
     ) -> None:
         self._playbooks = playbooks
         self._names = names
@@ -66,6 +68,7 @@ class RunCommand:
             items=self._items,
             store_output=self._store_output,
             store_variables=self._variables,
+            claim_rows=claim_rows,
         )
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:

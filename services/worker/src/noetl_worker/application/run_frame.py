@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
@@ -15,6 +15,7 @@ from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.stages.rows import FrameRows
 
 from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
+from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
@@ -73,6 +74,7 @@ class RunFrame:
         items: LoopItems,
         store_output: StoreOutput,
         store_variables: StoreVariables,
+        claim_rows: ClaimRows | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -82,6 +84,7 @@ class RunFrame:
         self._items = items
         self._store_output = store_output
         self._store_variables = store_variables
+        self._claim_rows = claim_rows
         self._clock = clock
         self._sleep = sleep
 
@@ -92,10 +95,18 @@ class RunFrame:
             raise AssertionError("not a frame")
         began = self._clock()
         try:
-            rows = within_bytes(await self._items.rows(frame), frame.bounds.max_bytes)
             names = await self._names(command, playbook)
+            if frame.claims:
+                claimed = await self._claimed(command, playbook, frame, names, place)
+                if isinstance(claimed, CommandEnd):
+                    return claimed
+                frame, rows = claimed
+                command = replace(command, frame=frame)
+            else:
+                rows = await self._items.rows(frame)
         except NotFound as exc:
             return CommandEnd(result=failed_result(exc, retryable=True))
+        rows = within_bytes(rows, frame.bounds.max_bytes)
         captured = CapturedOutput()
         told = _Told()
         if frame.bounds.process == "frame":
@@ -114,6 +125,28 @@ class RunFrame:
                 _keep(captured, end.captured)
             done = len(ends)
         return await self._told(command, place, frame, told, captured, stop=frame.start + done, began=began)
+
+    async def _claimed(
+        self,
+        command: GrantedCommand,
+        playbook: Playbook,
+        frame: FrameRows,
+        names: Mapping[str, object],
+        place: ResultPlace,
+    ) -> tuple[FrameRows, list[JsonValue]] | CommandEnd:
+        """The frame with the rows that it has claimed; or its end, if there were none or nobody could say."""
+        loop = playbook.steps[command.step].loop
+        if loop is None or loop.cursor is None or self._claim_rows is None:
+            raise AssertionError("nothing to claim rows from")
+        found = await self._claim_rows(
+            command, frame=frame, cursor=loop.cursor, names=names, keychain=playbook.keychain, place=place
+        )
+        if isinstance(found, Outcome):
+            return CommandEnd(result=_failed(found))
+        start, rows = found
+        if not rows:
+            return CommandEnd(result=_found_nothing(frame))
+        return replace(frame, start=start, stop=start + len(rows), total=start + len(rows), claims=False), rows
 
     async def _told(
         self,
@@ -271,6 +304,13 @@ def _keep(captured: CapturedOutput, printed: CapturedOutput) -> None:
     for output in (*printed.first, *printed.last):
         captured.keep(output)
     captured.left_out += printed.left_out
+
+
+def _found_nothing(frame: FrameRows) -> JsonObject:
+    """The result of a frame whose claim gave no rows: its slot looks no more."""
+    counts: JsonObject = {"stop": frame.start, "success": 0, "failed": 0, "breaks": 0, "first_error": None}
+    context: JsonObject = {"row_count": 0, FRAME_COUNTS: counts}
+    return {"status": "ok", "reference": None, "parent_ref": None, "context": context}
 
 
 def _failed(outcome: Outcome) -> JsonObject:

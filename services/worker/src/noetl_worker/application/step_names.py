@@ -20,7 +20,7 @@ from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
-from noetl_servicekit.loop_results import LoopResults, is_loop_reference, loop_counts
+from noetl_servicekit.loop_results import LoopResults, is_loop_reference, list_name, loop_counts
 
 from noetl_worker.application.result_refs import result_ref, view_ref
 from noetl_worker.application.row_reads import Read, batches_read
@@ -128,7 +128,7 @@ class StepNames:
 
     async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
         """What a loop gave; where only its counts are read, its items stay where they are."""
-        counts = {**loop_counts(result), "results": NotLoaded()}
+        counts = {**loop_counts(result), list_name(result): NotLoaded()}
         if self._loops is None or (reads and all(read.is_in(counts) for read in reads)):
             return counts
         scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)

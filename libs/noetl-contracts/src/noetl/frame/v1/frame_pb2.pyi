@@ -89,6 +89,8 @@ class FrameRows(_message.Message):
     POLICY_JSON_FIELD_NUMBER: _builtins.int
     VALUES_JSON_FIELD_NUMBER: _builtins.int
     COLLECTION_FIELD_NUMBER: _builtins.int
+    COLLECTION_AT_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """The stage."""
     loop_id: _builtins.str
@@ -107,6 +109,10 @@ class FrameRows(_message.Message):
     """The bounds of the frame, as a JSON object."""
     values_json: _builtins.bytes
     """Its rows as a JSON list; empty if they are stored."""
+    collection_at: _builtins.int
+    """Index of the row with which the stored collection begins."""
+    claims: _builtins.bool
+    """Whether the rows are still to be claimed through the cursor of the loop."""
     @_builtins.property
     def collection(self) -> _common_pb2.PayloadRef:
         """The stored collection: a JSON list in which the rows stand at their indices."""
@@ -124,10 +130,12 @@ class FrameRows(_message.Message):
         policy_json: _builtins.bytes = ...,
         values_json: _builtins.bytes = ...,
         collection: _common_pb2.PayloadRef | None = ...,
+        collection_at: _builtins.int = ...,
+        claims: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "index", b"index", "loop_id", b"loop_id", "policy_json", b"policy_json", "slot", b"slot", "stage_id", b"stage_id", "start", b"start", "stop", b"stop", "total", b"total", "values_json", b"values_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "collection", b"collection", "collection_at", b"collection_at", "index", b"index", "loop_id", b"loop_id", "policy_json", b"policy_json", "slot", b"slot", "stage_id", b"stage_id", "start", b"start", "stop", b"stop", "total", b"total", "values_json", b"values_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -256,6 +264,68 @@ class ClaimResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClaimResponse: _TypeAlias = ClaimResponse  # noqa: Y015
+
+@_typing.final
+class StartRequest(_message.Message):
+    """Request of Start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    row_count: _builtins.int
+    """How many there are."""
+    @_builtins.property
+    def worker(self) -> _command_pb2.Worker:
+        """Who has claimed."""
+
+    @_builtins.property
+    def key(self) -> Global___FrameKey:
+        """Which attempt."""
+
+    @_builtins.property
+    def rows(self) -> _common_pb2.PayloadRef:
+        """The rows, a stored list."""
+
+    def __init__(
+        self,
+        *,
+        worker: _command_pb2.Worker | None = ...,
+        key: Global___FrameKey | None = ...,
+        rows: _common_pb2.PayloadRef | None = ...,
+        row_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "rows", b"rows", "worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "row_count", b"row_count", "rows", b"rows", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartRequest: _TypeAlias = StartRequest  # noqa: Y015
+
+@_typing.final
+class StartResponse(_message.Message):
+    """Response of Start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """Index of the first row."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartResponse: _TypeAlias = StartResponse  # noqa: Y015
 
 @_typing.final
 class CommitRequest(_message.Message):

@@ -40,6 +40,11 @@ class FrameServiceStub:
                 request_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimRequest.SerializeToString,
                 response_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimResponse.FromString,
                 _registered_method=True)
+        self.Start = channel.unary_unary(
+                '/noetl.frame.v1.FrameService/Start',
+                request_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.StartRequest.SerializeToString,
+                response_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.StartResponse.FromString,
+                _registered_method=True)
         self.Commit = channel.unary_unary(
                 '/noetl.frame.v1.FrameService/Commit',
                 request_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.CommitRequest.SerializeToString,
@@ -68,6 +73,13 @@ class FrameServiceServicer:
 
     def Claim(self, request, context):
         """Claims the next frames of slots; the append is the claim. Safe to repeat by the same worker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Start(self, request, context):
+        """Takes the rows that a frame has claimed through a cursor, before that claim is committed. Safe to repeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,6 +120,11 @@ def add_FrameServiceServicer_to_server(servicer, server):
                     servicer.Claim,
                     request_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimRequest.FromString,
                     response_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimResponse.SerializeToString,
+            ),
+            'Start': grpc.unary_unary_rpc_method_handler(
+                    servicer.Start,
+                    request_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.StartRequest.FromString,
+                    response_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.StartResponse.SerializeToString,
             ),
             'Commit': grpc.unary_unary_rpc_method_handler(
                     servicer.Commit,
@@ -158,6 +175,33 @@ class FrameService:
             '/noetl.frame.v1.FrameService/Claim',
             noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimRequest.SerializeToString,
             noetl_dot_frame_dot_v1_dot_frame__pb2.ClaimResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Start(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.frame.v1.FrameService/Start',
+            noetl_dot_frame_dot_v1_dot_frame__pb2.StartRequest.SerializeToString,
+            noetl_dot_frame_dot_v1_dot_frame__pb2.StartResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class FrameServiceStub:
     def __new__(cls, channel: _aio.Channel) -> FrameServiceAsyncStub: ...
     Claim: _grpc.UnaryUnaryMultiCallable[_frame_pb2.ClaimRequest, _frame_pb2.ClaimResponse]
     """Claims the next frames of slots; the append is the claim. Safe to repeat by the same worker."""
+    Start: _grpc.UnaryUnaryMultiCallable[_frame_pb2.StartRequest, _frame_pb2.StartResponse]
+    """Takes the rows that a frame has claimed through a cursor, before that claim is committed. Safe to repeat."""
     Commit: _grpc.UnaryUnaryMultiCallable[_frame_pb2.CommitRequest, _frame_pb2.CommitResponse]
     """Takes the outcomes of a frame and may hand back the slot's next one, in one append. Safe to repeat."""
     Fail: _grpc.UnaryUnaryMultiCallable[_frame_pb2.FailRequest, _frame_pb2.FailResponse]
@@ -51,6 +53,8 @@ class FrameServiceAsyncStub(FrameServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Claim: _aio.UnaryUnaryMultiCallable[_frame_pb2.ClaimRequest, _frame_pb2.ClaimResponse]  # type: ignore[assignment]
     """Claims the next frames of slots; the append is the claim. Safe to repeat by the same worker."""
+    Start: _aio.UnaryUnaryMultiCallable[_frame_pb2.StartRequest, _frame_pb2.StartResponse]  # type: ignore[assignment]
+    """Takes the rows that a frame has claimed through a cursor, before that claim is committed. Safe to repeat."""
     Commit: _aio.UnaryUnaryMultiCallable[_frame_pb2.CommitRequest, _frame_pb2.CommitResponse]  # type: ignore[assignment]
     """Takes the outcomes of a frame and may hand back the slot's next one, in one append. Safe to repeat."""
     Fail: _aio.UnaryUnaryMultiCallable[_frame_pb2.FailRequest, _frame_pb2.FailResponse]  # type: ignore[assignment]
@@ -70,6 +74,14 @@ class FrameServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_frame_pb2.ClaimResponse, _abc.Awaitable[_frame_pb2.ClaimResponse]]:
         """Claims the next frames of slots; the append is the claim. Safe to repeat by the same worker."""
+
+    @_abc_1.abstractmethod
+    def Start(
+        self,
+        request: _frame_pb2.StartRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frame_pb2.StartResponse, _abc.Awaitable[_frame_pb2.StartResponse]]:
+        """Takes the rows that a frame has claimed through a cursor, before that claim is committed. Safe to repeat."""
 
     @_abc_1.abstractmethod
     def Commit(
