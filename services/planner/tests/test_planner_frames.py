@@ -16,6 +16,7 @@ from noetl_core.payloads import refer_to
 from noetl_core.ports.commands import Variables, Worker
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, GrantedFrame, StageSlot
 from noetl_core.ports.steering import SteerAction
+from noetl_core.stages.events import FrameDispatched, FrameFailed
 from noetl_core.state_json import decode_state, encode_state
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
@@ -569,3 +570,27 @@ async def test_rows_that_were_told_before_are_told_again_without_harm() -> None:
     with pytest.raises(InvalidInput, match="other rows"):
         await frames.found(frame, 2)
     assert told(frames.planning)["frame.started"] == 1
+
+
+async def test_with_bisect_the_rows_that_fail_stand_alone_in_the_end() -> None:
+    frames = await begun(rows(width=1, frame="{max_rows: 64, process: frame, on_failure: bisect}"), n=64)
+    planning = frames.planning
+    poison = {7, 40}
+    most = 0
+    frame: GrantedFrame | None = await frames.claim(0)
+    while frame is not None:
+        most = max(most, len(frames.stage.frames))
+        if poison.isdisjoint(range(frame.rows.start, frame.rows.stop)):
+            frame = (await frames.commit(frame)).next
+        else:
+            answer = await planning.actors.fail_frame(WORKER, frame.key, failure(), retryable=False, wants_next=True)
+            frame = answer.next
+
+    loop = planning.state.execution.loops["each"]
+    assert (loop.success, loop.failed) == (62, 2)
+    failed = [one.content for one in planning.events() if one.envelope.event_type == "frame.failed"]
+    alone = [one for one in failed if isinstance(one, FrameFailed) and one.outcome == "final"]
+    assert [(one.start, one.stop) for one in alone] == [(7, 8), (40, 41)]
+    parts = [one.content for one in planning.events() if isinstance(one.content, FrameDispatched)]
+    assert all(part.parent_frame_id for part in parts if isinstance(part, FrameDispatched) and part.frame_index)
+    assert most <= 14, "what waits grows with the halvings and not with the rows"

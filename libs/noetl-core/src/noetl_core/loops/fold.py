@@ -52,7 +52,7 @@ def note_before(
     variables: Mapping[str, Any],
     refs: Mapping[str, Any],
 ) -> Loops:
-    """An item that may run beside others is about to change variables: remember what the other items are to see of them."""
+    """An item that runs beside others is about to change variables: remember what the others are to see of them."""
     loop = loops.get(step)
     if loop is None or loop.loop_id != loop_id or loop.mode == "sequential":
         return loops

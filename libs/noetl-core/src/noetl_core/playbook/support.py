@@ -97,6 +97,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.CODE_B64_TEMPLATE,
         Feature.CREDENTIALS,
         Feature.EXECUTOR_TIMEOUT,
+        Feature.FRAME_BISECT,
         Feature.KEYCHAIN,
         Feature.LOOP_CURSOR,
         Feature.LOOP_FRAME,

@@ -77,5 +77,6 @@ def next_frame(
 
 def outcome_of(stage: Stage, frame: Frame, *, retryable: bool) -> FrameOutcome:
     """Whether the rows of an attempt that gave nothing are tried again."""
-    has_more = retryable and frame.attempt < stage.bounds.max_attempts
-    return FrameOutcome.RETRY if has_more else FrameOutcome.FINAL
+    if retryable and frame.attempt < stage.bounds.max_attempts:
+        return FrameOutcome.RETRY
+    return FrameOutcome.BISECT if stage.bounds.on_failure == "bisect" and frame.rows > 1 else FrameOutcome.FINAL

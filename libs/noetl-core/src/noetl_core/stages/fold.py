@@ -190,6 +190,11 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
         again = replace(frame, worker_id="", lease_until=None, after="", aggregate_version=recorded.aggregate_version)
         stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
         return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
+    if event.outcome == FrameOutcome.BISECT:
+        middle = frame.start + frame.rows // 2
+        stage = _with_part(stage, frame, frame.start, middle)
+        stage = _with_part(stage, frame, middle, frame.stop)
+        return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
     return _with(execution, stage, _counting(loops, stage, failed=frame.rows, error=_error_of(event)))
 
 
@@ -210,11 +215,16 @@ def _with_rest(stage: Stage, frame: Frame, stop: int) -> Stage:
     """Rows that a frame has left: of a collection they are a range, of a cursor a frame that waits with their rows."""
     if not stage.is_cursor:
         return replace(stage, rest=_with_range(stage.rest, stop, frame.stop))
+    return _with_part(stage, frame, stop, frame.stop)
+
+
+def _with_part(stage: Stage, frame: Frame, start: int, stop: int) -> Stage:
+    """Some rows of a frame as a frame of their own, which waits to be dispatched."""
     following = Frame(
         frame_id=frame_id(stage_id=stage.stage_id, index=stage.dispatched),
         index=stage.dispatched,
-        start=stop,
-        stop=frame.stop,
+        start=start,
+        stop=stop,
         attempt=0,
         parent_frame_id=frame.frame_id,
         claimed=frame.claimed,

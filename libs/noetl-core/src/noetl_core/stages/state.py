@@ -22,6 +22,8 @@ class FrameOutcome(StrEnum):
 
     RETRY = "retry"
     """They are dispatched again, all of them."""
+    BISECT = "bisect"
+    """They are dispatched again in two halves, so that those that fail stand alone in the end."""
     FINAL = "final"
     """They have failed."""
 
