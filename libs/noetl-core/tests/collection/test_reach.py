@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 import pytest
 from noetl_core.canonical import sha256_hex
 from noetl_core.catalog import EventSpec, known_types, to_draft
+from noetl_core.collection.documents import HOLDING_JSON, documents_in, json_media_type
 from noetl_core.collection.reach import Reached, digests_in
 from noetl_core.envelope import encode_body
 from noetl_core.payloads import PayloadRef, refer_to
@@ -56,12 +57,19 @@ def blank(name: str, kind: str) -> Any:
 
 
 def other() -> PayloadRef:
-    return refer_to(b"another payload", tenant_id="t", organization_id="o", media_type="application/json")
+    return refer_to(b"another payload", tenant_id="t", organization_id="o", media_type="text/plain")
 
 
-def body_of(content: object, **more: Any) -> bytes:
+def body_of(content: object, *, holding: bool = False) -> bytes:
+    body = _body_of(content)
+    return (
+        body.replace(b'"media_type":"application/json"', f'"media_type":"{HOLDING_JSON}"'.encode()) if holding else body
+    )
+
+
+def _body_of(content: object) -> bytes:
     return encode_body(
-        to_draft(content, idempotency_key="k", **more),
+        to_draft(content, idempotency_key="k"),
         event_id=1,
         tenant_id="t",
         organization_id="o",
@@ -79,6 +87,32 @@ def body_of(content: object, **more: Any) -> bytes:
 )
 def test_a_reference_in_any_field_of_any_event_is_reached(spec: EventSpec, field: str) -> None:
     assert REF.sha256 in set(digests_in(body_of(example(spec, field))))
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [pytest.param(spec, name, id=f"{spec.name}-{name}") for spec, name in fields_that_hold_references()],
+)
+def test_a_document_that_refers_to_payloads_is_found_in_any_field_of_any_event(spec: EventSpec, field: str) -> None:
+    plain, holding = body_of(example(spec, field)), body_of(example(spec, field), holding=True)
+
+    assert list(documents_in(plain)) == []
+    assert set(documents_in(holding)) == {REF.sha256}
+
+
+@pytest.mark.parametrize("value", [True, "x", {"sha256": 1}, {"sha256": "../x"}, {"sha256": "A" * 64}])
+def test_what_only_looks_like_a_document_is_none(value: Any) -> None:
+    spec = known_types()["call.done"]
+    logs = {"holds": True, **value} if isinstance(value, dict) else {"holds": value}
+    content = dataclasses.replace(example(spec, "logs"), result=None, logs=logs)  # type: ignore[type-var]
+
+    assert list(documents_in(body_of(content))) == []
+
+
+def test_json_says_whether_digests_stand_in_it() -> None:
+    assert json_media_type(b'{"a":1}') == "application/json"
+    assert json_media_type(f'{{"a":"{REF.sha256}"}}'.encode()) == HOLDING_JSON
+    assert PayloadRef(uri=REF.uri, sha256=REF.sha256, media_type=HOLDING_JSON, bytes=1).media_type == HOLDING_JSON
 
 
 def test_there_is_a_field_for_references_in_every_kind_of_event_that_has_always_had_one() -> None:

@@ -64,7 +64,7 @@ class Interrupted:
             async for one in call(*arguments, **named):
                 yield one
 
-        is_stream = name in {"find", "find_withdrawn", "events", "playbooks"}
+        is_stream = name in {"find", "find_withdrawn", "stream", "events", "playbooks"}
         return interrupted_stream if is_stream else interrupted
 
 

@@ -1,18 +1,23 @@
 """Payloads that no event reaches are marked, put aside and deleted, each in its time; all others stay."""
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 from noetl_api.application.collect_payloads import StoreIsShared
 from noetl_api.application.collection_steps import LEAST_PATIENCE_SECONDS
 from noetl_core.append import END_KEY, AppendRequest, StreamAppend
-from noetl_core.errors import InvalidInput, NotPermitted, Overloaded
+from noetl_core.canonical import encode
+from noetl_core.collection.documents import HOLDING_JSON, json_media_type
+from noetl_core.errors import Corrupt, InvalidInput, NotPermitted, Overloaded
 from noetl_core.events import to_draft
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.reachability import ScannedText
 from noetl_servicekit.callers import Caller, Role
 from noetl_testkit.collecting import ADMIN, GRACE, SERVICE, Collecting
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
 
 OTHERS = Scope(tenant_id="other", organization_id="ops")
 
@@ -236,3 +241,35 @@ async def test_lists_of_collections_are_themselves_reached(collecting: Collectin
 
     assert report.unreferenced == 0
     assert report.payloads == 1 + 1, "equal lists are one payload"
+
+
+async def test_what_a_document_refers_to_is_reached_if_an_event_reaches_the_document(collecting: Collecting) -> None:
+    """As the result of a spark step does with its rows."""
+    rows = [await collecting.put(b"rows %d" % n) for n in range(3)]
+    text = encode({"rows": {"_chunks": [[ref.sha256, ref.bytes, 1, "text/plain"] for ref in rows[:2]]}})
+    document = await collecting.put(b" " * 5_000_000 + text)
+    await collecting.tell(replace(document, media_type=json_media_type(text)))
+    collecting.wait()
+
+    report = await collecting.run()
+
+    assert (report.unreferenced, report.marked) == (1, 1)
+    for _ in range(2):
+        collecting.wait()
+        await collecting.run()
+    assert [await collecting.is_there(ref) for ref in rows] == [True, True, False]
+
+
+async def test_a_document_that_is_gone_hides_nothing_and_a_damaged_one_stops_everything(collecting: Collecting) -> None:
+    rows = await collecting.put(b"rows")
+    document = await collecting.put(encode([rows.sha256]))
+    await collecting.tell(replace(document, media_type=HOLDING_JSON))
+    collecting.wait()
+    store = cast(InMemoryPayloadStore, collecting.payloads)
+
+    store.objects[document.uri] = b"damaged"
+    with pytest.raises(Corrupt):
+        await collecting.run()
+    del store.objects[document.uri]
+
+    assert (await collecting.run()).marked == 1

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.collection.documents import HOLDING_JSON, documents_in
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.locator import parse
 from noetl_core.payload_hints import IpcHint
@@ -297,3 +298,22 @@ async def test_where_a_copy_is_travels_beside_where_the_result_is() -> None:
     assert read.hint is not None
     assert (read.hint.node_id, read.hint.shm_name) == ("node", "noetl/x")
     assert read == refer_to(b'{"a":1}', tenant_id="acme", organization_id="ops", media_type="application/json")
+
+
+DIGEST = "0123456789abcdef" * 4
+
+
+async def test_a_result_that_names_payloads_says_so_for_those_who_collect_garbage() -> None:
+    plain = await persist({"rows": {"_chunks": []}})
+    holding = await persist({"rows": {"_chunks": [[DIGEST, 9, 1, "text/plain"]]}})
+    table = await persist({"rows": [{"n": 1}], "more": {"_chunks": [[DIGEST, 9, 1, "text/plain"]]}})
+    other_table = await persist({"rows": [{"n": 1}]})
+
+    assert [(one.reference or {})["media_type"] for one in (plain, holding)] == ["application/json", HOLDING_JSON]
+    assert (table.reference or {})["media_type"] == (other_table.reference or {})["media_type"]
+    assert [(one.reference or {}).get("holds") for one in (holding, table, other_table)] == [None, True, None]
+    for told in (holding, table):
+        body = encode({"result": told.to_json()})
+        assert list(documents_in(body)) == [(told.reference or {})["sha256"]]
+    assert list(documents_in(encode({"result": plain.to_json()}))) == []
+    assert result_ref(holding.reference or {}).sha256 == (holding.reference or {})["sha256"]

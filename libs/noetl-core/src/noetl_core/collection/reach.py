@@ -20,12 +20,16 @@ _FIELDS: Final = 4
 
 
 def digests_in(body: bytes) -> Iterator[str]:
-    """Every run of characters that could be the digest of a payload; some of them are not."""
-    body = _OWN_CONTENT.sub(b"", body, count=1)
-    for run in _HEX_RUN.finditer(body):
+    """Every run of characters in an event that could be the digest of a payload; some of them are not."""
+    return digests_of(_OWN_CONTENT.sub(b"", body, count=1))
+
+
+def digests_of(data: bytes) -> Iterator[str]:
+    """The same for any bytes."""
+    for run in _HEX_RUN.finditer(data):
         start, end = run.span()
         for first in range(start, end - DIGEST_CHARACTERS + 1):
-            yield body[first : first + DIGEST_CHARACTERS].decode("ascii")
+            yield data[first : first + DIGEST_CHARACTERS].decode("ascii")
 
 
 class Reached:

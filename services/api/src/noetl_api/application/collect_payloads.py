@@ -121,7 +121,7 @@ class CollectPayloads:
         report = CollectionReport(applied=apply, grace_seconds=grace.total_seconds())
         began_at = self._clock()
         salt = self._next_id()
-        async for survey in survey_log(self._scan, scope, salt=salt, field_bits=self._field_bits):
+        async for survey in survey_log(self._scan, self._payloads, scope, salt=salt, field_bits=self._field_bits):
             report.events = survey.events
             yield replace(report)
         report.phase = "payloads"

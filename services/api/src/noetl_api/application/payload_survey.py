@@ -9,11 +9,18 @@ from datetime import datetime
 from typing import Final
 
 from noetl_core.collection.cycles import Cycle, Stage, evolve
-from noetl_core.collection.reach import FIELD_BITS, Reached, digests_in
+from noetl_core.collection.documents import documents_in
+from noetl_core.collection.reach import DIGEST_CHARACTERS, FIELD_BITS, Reached, digests_in, digests_of
 from noetl_core.envelope import parse_body
+from noetl_core.errors import NotFound
 from noetl_core.events import is_terminal
+from noetl_core.payloads import refer_to_digest
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.reachability import LogScan, ScannedEvent, ScannedText
+from noetl_servicekit.logging import get_logger
+
+logger = get_logger()
 
 SMALL_PAGE: Final = 50
 """Of events; as many are looked through in a moment."""
@@ -29,6 +36,8 @@ class Survey:
     cycles: dict[int, Cycle] = field(default_factory=dict)
     newest_cycles: dict[Scope, int] = field(default_factory=dict)
     """The last collection of each organization, open or not."""
+    documents: dict[Scope, set[str]] = field(default_factory=dict)
+    """Those that refer to payloads themselves."""
     organizations: set[Scope] = field(default_factory=set)
     events: int = 0
 
@@ -40,9 +49,12 @@ class Survey:
         """Events on their way past."""
         for event in page:
             self.events += 1
-            self.organizations.add(Scope(tenant_id=event.tenant_id, organization_id=event.organization_id))
+            scope = Scope(tenant_id=event.tenant_id, organization_id=event.organization_id)
+            self.organizations.add(scope)
             for sha256 in digests_in(event.body):
                 self.reached.add(sha256)
+            for sha256 in documents_in(event.body):
+                self.documents.setdefault(scope, set()).add(sha256)
             if event.event_type.startswith("payload."):
                 self._take_step(event)
             elif is_terminal(event.event_type):
@@ -54,6 +66,11 @@ class Survey:
             self.organizations.add(Scope(tenant_id=text.tenant_id, organization_id=text.organization_id))
             for sha256 in digests_in(text.content.encode(errors="replace")):
                 self.reached.add(sha256)
+
+    def take_piece(self, piece: bytes) -> None:
+        """Of a document."""
+        for sha256 in digests_of(piece):
+            self.reached.add(sha256)
 
     def _take_step(self, event: ScannedEvent) -> None:
         envelope = parse_body(event.body)
@@ -68,7 +85,7 @@ class Survey:
 
 
 async def survey_log(
-    scan: LogScan, scope: Scope | None, *, salt: int, field_bits: int = FIELD_BITS
+    scan: LogScan, payloads: PayloadStore, scope: Scope | None, *, salt: int, field_bits: int = FIELD_BITS
 ) -> AsyncIterator[Survey]:
     """Read all of it; the same survey again and again, complete when there is no more."""
     survey = Survey(now=await scan.now(), reached=Reached(salt=salt, field_bits=field_bits))
@@ -81,4 +98,20 @@ async def survey_log(
     async for texts in scan.playbooks(scope):
         if texts:
             await asyncio.to_thread(survey.take_texts, texts)
+    for owner, documents in survey.documents.items():
+        for sha256 in documents:
+            await _read_document(survey, payloads, owner, sha256)
+            yield survey
     yield survey
+
+
+async def _read_document(survey: Survey, payloads: PayloadStore, owner: Scope, sha256: str) -> None:
+    """Through one that is not there, nobody reaches anything; one that is damaged stops the collection."""
+    ref = refer_to_digest(sha256, size=0, tenant_id=owner.tenant_id, organization_id=owner.organization_id)
+    before = b""
+    try:
+        async for piece in payloads.stream(ref):
+            await asyncio.to_thread(survey.take_piece, before + piece)
+            before = piece[1 - DIGEST_CHARACTERS :]
+    except NotFound:
+        logger.warning("payload.document_missing", sha256=sha256)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import encode, sha256_hex
+from noetl_core.collection.documents import json_media_type
 from noetl_core.envelope import Envelope
 from noetl_core.errors import KeyTaken, NotFound, NothingToRedrive, NotTerminal, Rejected
 from noetl_core.events import to_draft
@@ -137,11 +138,12 @@ class RedriveExecution:
             refs=execution.variable_refs,
         )
         _check_size(inheritance)
+        data = encode(inheritance.to_json())
         return await self._payloads.put(
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
-            data=encode(inheritance.to_json()),
-            media_type="application/json",
+            data=data,
+            media_type=json_media_type(data),
         )
 
     async def _append(

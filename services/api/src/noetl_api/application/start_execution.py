@@ -11,6 +11,7 @@ from typing import Final
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.children.state import CALL_KEYS, StartingCall
+from noetl_core.collection.documents import json_media_type
 from noetl_core.envelope import Envelope, StoredEvent
 from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical
 from noetl_core.events import to_draft
@@ -174,7 +175,7 @@ class StartExecution:
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
             data=data,
-            media_type="application/json",
+            media_type=json_media_type(data),
         )
 
     async def _append(

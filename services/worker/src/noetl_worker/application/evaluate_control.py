@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
+from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
@@ -30,7 +31,6 @@ from noetl_core.ports.payloads import PayloadStore
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
-from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.lazy_table import LazyTable, WantedRows
@@ -103,11 +103,12 @@ class EvaluateControl:
         """The answers, as small as an event wants them; what is too large, or may be a secret, is stored."""
         stored: dict[str, PayloadRef] = {}
         for place in _to_store(recording.values, hide_texts=_speaks_of_credentials(step)):
+            data = encode(recording.values[place])
             stored[place] = await self._payloads.put(
                 tenant_id=command.tenant_id,
                 organization_id=command.organization_id,
-                data=encode(recording.values[place]),
-                media_type=MEDIA_TYPE,
+                data=data,
+                media_type=json_media_type(data),
             )
         answers = recording.told(stored)
         size = len(encode(answers))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
+from noetl_core.collection.documents import HOLDS, holds_digests, json_media_type
 from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
 from noetl_core.ids import ExecutionId
 from noetl_core.locator import payload_locator, result_locator
@@ -23,6 +24,8 @@ from noetl_worker.application.credential_names import without_credentials
 from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
+MAX_HEADER_BYTES = 2 * 1024 * 1024
+"""Of a table: its columns, and what the result has besides rows."""
 RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
 """Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
 
@@ -71,9 +74,11 @@ class PersistBeforeEmit:
         outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
-            view = None if prepared.view is None else await self.put(place, prepared.view)
-            ref = await self.put(place, prepared.body.data, media_type=prepared.body.media_type)
+            view = None if prepared.view is None else await self.put(place, prepared.view, media_type=MEDIA_TYPE)
+            ref = await self.put(place, prepared.body.data, media_type=prepared.media_type)
             reference = _reference(place, ref, kept=kept, view=view, table=prepared.body.table)
+            if prepared.table_holds:
+                reference[HOLDS] = True
         except NoetlError as exc:
             lost = Outcome.failed(
                 kind=ErrorKind.STORAGE_ACCESS,
@@ -95,8 +100,9 @@ class PersistBeforeEmit:
         """The reference of outcomes that were spelt before; raises what kept them from being stored."""
         return _reference(place, await self.put(place, body), kept=PLAINLY_KEPT, view=None, table=None)
 
-    async def put(self, place: ResultPlace, body: bytes, *, media_type: str = MEDIA_TYPE) -> PayloadRef:
-        """Store bytes, again and again for a while; raises what kept them from being stored."""
+    async def put(self, place: ResultPlace, body: bytes, *, media_type: str = "") -> PayloadRef:
+        """Store bytes, JSON if nothing else is said, again and again for a while; raises what kept them from that."""
+        media_type = media_type or await asyncio.to_thread(json_media_type, body)
         delays = iter(self._retry_delays_seconds)
         while True:
             try:
@@ -121,6 +127,9 @@ class _Prepared:
     body: EncodedValue
     context: JsonObject
     view: bytes | None = None
+    media_type: str = MEDIA_TYPE
+    table_holds: bool = False
+    """A table whose rest, beside the rows, refers to payloads."""
 
 
 def _prepare(
@@ -134,7 +143,15 @@ def _prepare(
         shown = seen(result if large is None else LargeResult(large, result), kept)
         context = describe(told, size_bytes=len(body.data), control_paths=control_paths, seen=shown, kept=kept)
         view = None if large is None else encode(large.to_json())
-        return _Prepared(outcome=told, body=body, context=context, view=view)
+        is_table = body.table is not None
+        return _Prepared(
+            outcome=told,
+            body=body,
+            context=context,
+            view=view,
+            media_type=body.media_type if is_table else json_media_type(body.data),
+            table_holds=is_table and holds_digests(body.data[:MAX_HEADER_BYTES]),
+        )
     except (NotCanonical, ContextTooLarge) as refusal:
         code = "RESULT_NOT_JSON" if isinstance(refusal, NotCanonical) else refusal.code
         message = f"the result cannot be told: {refusal.message}"

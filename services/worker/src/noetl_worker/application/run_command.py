@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
+from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.step_scope import SCOPE, scope_names_read, scope_told
 from noetl_core.payloads import PayloadRef
@@ -17,7 +18,6 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
-from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.claim_rows import ClaimRows
@@ -166,7 +166,7 @@ class RunCommand:
                     tenant_id=place.tenant_id,
                     organization_id=place.organization_id,
                     data=body,
-                    media_type=MEDIA_TYPE,
+                    media_type=json_media_type(body),
                 )
         return Variables(values=small, refs=refs)
 
