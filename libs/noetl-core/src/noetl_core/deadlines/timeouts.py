@@ -48,7 +48,7 @@ def step_timeout(
     if described.timeout_template is None:
         return written_timeout(described)
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
-    value = evaluator.value("timeout", partial(render, described.timeout_template, names, now=now))
+    value = evaluator.value("timeout", partial(render, described.timeout_template, names, now=now, path="spec.timeout"))
     return _seconds(value, described.timeout_template)
 
 

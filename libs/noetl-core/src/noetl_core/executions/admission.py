@@ -27,7 +27,8 @@ def admits(
     """§2: the first admission rule that matches decides before the start; none allows. Raises `TemplateFailed`."""
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     for index, rule in enumerate(plan.playbook.steps[step].admit):
-        if evaluator.condition(f"admit/{index}", partial(evaluate_condition, rule.when, names, now=now)):
+        condition = partial(evaluate_condition, rule.when, names, now=now, path=f"rule {index} of `admit`")
+        if evaluator.condition(f"admit/{index}", condition):
             return rule.allow
     return True
 

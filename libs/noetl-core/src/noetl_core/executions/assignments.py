@@ -59,7 +59,7 @@ def _whole_value(
 ) -> JsonValue:
     """The new value of the whole variable, of which the assignment may change one place only."""
     visible = {**seen.names, **variables, **step_scope, "ctx": {**seen.current, **variables}}
-    value = render(assignment.value, visible, now=seen.now)
+    value = render(assignment.value, visible, now=seen.now, path=f"`set` of {'.'.join(assignment.path)}")
     name, *below = assignment.path
     if not below:
         return value

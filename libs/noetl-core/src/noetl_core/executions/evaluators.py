@@ -144,6 +144,7 @@ class Recording:
             answers[place] = {
                 "failed": failure.reason[:_MAX_REASON_CHARACTERS],
                 "expression": failure.expression.strip()[:_MAX_EXPRESSION_CHARACTERS],
+                **({"path": failure.path[:_MAX_EXPRESSION_CHARACTERS]} if failure.path else {}),
             }
         return answers
 
@@ -170,7 +171,7 @@ class Answered:
     def between(self, place: str, compute: Callable[[], JsonValue]) -> JsonValue:
         answer = self.answers.get(place) or {}
         if "failed" in answer:
-            raise TemplateFailed(answer["failed"], expression=answer["expression"])
+            raise TemplateFailed(answer["failed"], expression=answer["expression"], path=answer.get("path", ""))
         return None
 
 

@@ -167,7 +167,8 @@ class _Scope:
         names = self.names(assigned)
         fired: list[Arc] = []
         for index, arc in enumerate(following.arcs):
-            condition = partial(evaluate_condition, arc.when, names, now=self.now)
+            where = f"`when` of the arc to {arc.step!r}"
+            condition = partial(evaluate_condition, arc.when, names, now=self.now, path=where)
             if self.evaluator.condition(f"{self.place}arcs/{index}/when", condition):
                 fired.append(arc)
                 if following.mode is ArcMode.EXCLUSIVE:

@@ -22,6 +22,7 @@ from noetl_core.playbook.model import Loop as LoopPlan
 from noetl_core.streams.routing import chunk_view
 from noetl_core.streams.state import Chunk
 
+WIDTH: Final = "loop.spec.max_in_flight"
 LOOP_REFERENCE: Final = "loop"
 """Type of a reference whose value is put together from the outcomes of a loop's items."""
 
@@ -43,8 +44,10 @@ def open_loop(
     """
     loop = plan.playbook.steps[step].loop or LoopPlan()
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
-    found = evaluator.value("loop/in", lambda: items_in(render(loop.items, names, now=now, wants_data=True)))
-    width = evaluator.value("loop/max_in_flight", lambda: render(loop.max_in_flight, names, now=now))
+    found = evaluator.value(
+        "loop/in", lambda: items_in(render(loop.items, names, now=now, wants_data=True, path="loop.in"))
+    )
+    width = evaluator.value("loop/max_in_flight", lambda: render(loop.max_in_flight, names, now=now, path=WIDTH))
     stored = found if isinstance(found, Stored) else None
     items = None if isinstance(found, Stored) else collection_of(found)
     size = stored_size(stored.type, stored.count) if stored else len(items or ())

@@ -66,23 +66,28 @@ def render(
     now: str | None = None,
     max_text: int = MAX_TEXT_CHARACTERS,
     wants_data: bool = False,
+    path: str = "",
 ) -> JsonValue:
     """A value with all templates in it evaluated; keys of maps are literal, and `now()` is what the caller says.
+
+    `path` says where the value stands, for whoever has to find what fails in it.
 
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
     seen = {**names, DATA_WANTED: True} if wants_data else names
-    return _render(value, _Scope(names=_with_now(seen, now), max_text=max_text), ())
+    return _render(value, _Scope(names=_with_now(seen, now), max_text=max_text), (path,) if path else ())
 
 
-def evaluate_condition(condition: str | bool, names: Mapping[str, object], *, now: str | None = None) -> bool:
+def evaluate_condition(
+    condition: str | bool, names: Mapping[str, object], *, now: str | None = None, path: str = ""
+) -> bool:
     """Whether a condition holds; its braces may be left out."""
     if isinstance(condition, bool):
         return condition
     if not condition.strip():
         return False
     scope = _Scope(names=_with_now(names, now), max_text=MAX_TEXT_CHARACTERS)
-    return holds(_evaluate(condition, scope, "", is_condition=True))
+    return holds(_evaluate(condition, scope, path, is_condition=True))
 
 
 def check_syntax(text: str) -> tuple[str, int] | None:

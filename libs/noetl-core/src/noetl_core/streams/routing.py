@@ -66,7 +66,9 @@ def _fired(following: Next, names: Mapping[str, object], now: str, evaluator: Ev
     for index, arc in enumerate(following.arcs):
         if arc.on is not ArcEvent.CALL_PARTIAL:
             continue
-        if evaluator.condition(f"chunk/arcs/{index}/when", partial(evaluate_condition, arc.when, names, now=now)):
+        where = f"`when` of the arc to {arc.step!r}"
+        condition = partial(evaluate_condition, arc.when, names, now=now, path=where)
+        if evaluator.condition(f"chunk/arcs/{index}/when", condition):
             fired.append(arc)
             if following.mode is ArcMode.EXCLUSIVE:
                 break
