@@ -9,7 +9,7 @@ from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.playbook.selection import control_paths, result_view
-from noetl_core.playbook.views import DataView, OutputView, StepView, WithheldView
+from noetl_core.playbook.views import DataView, HttpView, OutputView, StepView, WithheldView
 
 LOADED = "loaded"
 """Where a worker puts what a result refers to; no event has it."""
@@ -63,15 +63,29 @@ def outcome_names(
     plan: Plan, *, step: str, result: Mapping[str, Any], error: Mapping[str, Any] | None
 ) -> dict[str, object]:
     """The completed call; a failure of routing itself replaces the call's own outcome."""
-    envelope: dict[str, object] = {"status": "error" if error else "ok", "ref": result.get("reference"), "meta": {}}
+    known = known_result(plan, step, result)
+    status = "error" if error else "ok"
+    envelope: dict[str, object] = {"status": status, "ref": result.get("reference"), **_facts(result, known)}
     if error:  # §4.1: on success there is none, so that `error is defined` tells
         envelope["error"] = error
-    output = OutputView(envelope=envelope, result=known_result(plan, step, result))
+    output = OutputView(envelope=envelope, result=known)
     if plan.playbook.steps[step].loop is not None:
         total = (result.get("context") or {}).get("total", 0)
         loop = {"index": max(total - 1, 0), "first": total <= 1, "length": total, "done": True}
         return {"output": output, "event": {"name": "loop.done", "step": step}, "loop": loop}
     return {"output": output, "event": {"name": "call.error" if error else "call.done", "step": step}}
+
+
+def _facts(result: Mapping[str, Any], known: object) -> dict[str, object]:
+    """§4.1: what the envelope has of the call besides, as far as its event tells it."""
+    context = result.get("context") or {}
+    told = {"attempt": context.get("attempts"), "duration_ms": context.get("duration_ms")}
+    facts: dict[str, object] = {"meta": {name: value for name, value in told.items() if value is not None}}
+    if "http" in context:
+        facts["http"] = HttpView(status=context["http"]["status"], result=known)
+    if "pg" in context:
+        facts["pg"] = context["pg"]
+    return facts
 
 
 def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:

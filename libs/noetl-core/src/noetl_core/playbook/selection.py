@@ -148,6 +148,10 @@ def _paths_after(path: Reference) -> Iterator[ResultPath]:
     match path:
         case ("output",) | ("event",) | ("event", "payload"):
             yield ()
+        case ("output", "http", "headers", *below):
+            yield ("headers", *below)
+        case ("output", "http"):
+            yield ("headers",)
         case ("output", key, *_) if key in ENVELOPE_KEYS:
             return
         case ("output", "data", *below) | ("result", *below) | ("event", "payload", *below):

@@ -205,6 +205,24 @@ class OutputView(View):
         return {**self._envelope, "data": self._data.passed()}
 
 
+class HttpView(View):
+    """`output.http` as arcs see it: the status is told with the event, headers are those of the result."""
+
+    def __init__(self, *, status: int, result: object) -> None:
+        self._status = status
+        self._result = result
+
+    def lookup(self, key: Key) -> object:
+        if key == "status":
+            return self._status
+        if key == "headers":
+            return look_into(self._result, "headers")
+        raise KeyError(key)
+
+    def whole(self) -> object:
+        return {"status": self._status, "headers": whole_of(look_into(self._result, "headers"))}
+
+
 ENVELOPE_KEYS = frozenset({"status", "error", "http", "pg", "py", "meta", "ref"})
 """What `output` has of its own besides `data`; any other key is one of the result."""
 

@@ -17,6 +17,7 @@ from noetl_worker.application.outcome import Outcome, OutcomeError
 MAX_CONTEXT_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
 MAX_CODE_CHARACTERS = 128
+PG_NAMES = ("sqlstate", "constraint", "schema", "table", "column")
 
 
 class ContextTooLarge(InvalidInput):
@@ -69,6 +70,7 @@ def describe(
     }
     if outcome.error is not None:
         context["error"] = _in_short(outcome.error)
+    context |= _facts(outcome)
     shown = outcome.result() if seen is None else seen
     selected, unselected = select_scalars(shown, control_paths)
     withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value, kept))}
@@ -115,11 +117,21 @@ def _is_secret(place: str, value: JsonValue, kept: Kept) -> bool:
     return any(map(is_credential_name, (*path, *(named.path if named else ()))))
 
 
+def _facts(outcome: Outcome) -> JsonObject:
+    """What arcs see as `output.http` and `output.pg`: numbers and names, and nothing that a row or a header says."""
+    facts: JsonObject = {}
+    if outcome.http is not None and isinstance(outcome.http.get("status"), int):
+        facts["http"] = {"status": outcome.http["status"]}
+    if outcome.pg is not None:
+        named = {name: outcome.pg[name] for name in PG_NAMES if name in outcome.pg}
+        facts["pg"] = {name: value for name, value in named.items() if len(str(value)) <= MAX_CODE_CHARACTERS}
+    return facts
+
+
 def _in_short(error: OutcomeError) -> JsonObject:
     cut = error.message.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
     return {
-        "kind": error.kind.value,
+        **error.to_json(),
         "code": error.code[:MAX_CODE_CHARACTERS],
-        "retryable": error.retryable,
         "message": cut,
     }
