@@ -58,6 +58,21 @@ async def names_of(store: CountingStore, tool: str, data: JsonValue) -> dict[str
     return await StepNames(LoadRows(store, ArrowTables()))(command, playbook)
 
 
+async def test_an_event_tells_how_many_rows_there_are_and_of_which_types() -> None:
+    mark: JsonValue = {"_chunks": [["a" * 64, 10, 2, TABLE_MEDIA_TYPE]]}
+    schema: JsonValue = [{"name": "id", "type": "bigint"}]
+    persist = PersistBeforeEmit(CountingStore(), ArrowTables())
+    data: JsonValue = {"rows": mark, "schema": schema, "row_count": 2, "partition_count": 1, "columns": ["id"]}
+    wide: JsonValue = {**data, "schema": [{"name": f"column_{n}", "type": "string"} for n in range(500)]}  # type: ignore[dict-item]
+
+    context = (await persist(PLACE, Outcome(data=data))).context
+    of_many_columns = (await persist(PLACE, Outcome(data=wide))).context
+
+    assert (context["row_count"], context["partition_count"], context["schema"]) == (2, 1, schema)
+    assert of_many_columns["row_count"] == 2
+    assert "schema" not in of_many_columns
+
+
 @pytest.mark.parametrize("template", ["{{ a }}", "{{ a.rows }}", "{{ steps.a.rows }}"])
 @pytest.mark.parametrize(
     "config", ["sql: SELECT 1", "code: 'def main(spark, t, context): return t'"], ids=["sql", "code"]

@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 from noetl_core.canonical import JsonObject, encode
+from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
@@ -32,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from noetl_adapters.spark.arrow_rows import common_schema, conform, read_schema, read_table, write_stream
 from noetl_adapters.spark.payload_access import StoreAccess
-from noetl_adapters.spark.references import JSON_MEDIA_TYPE, MARK, TableReference, resolve
+from noetl_adapters.spark.references import MARK, TableReference, resolve
 
 MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
 """A partition with more is stored as several payloads, so that a task holds no more than this."""
@@ -158,11 +159,12 @@ class PayloadWriter(DataSourceArrowWriter):
         if not chunks:  # the columns are known even where there are no rows
             chunks = [self._store([])]
         result = result_of(chunks, self._schema, partition_count=sum(1 for task in tasks if task))
+        data = encode(result)
         ref = self._access.open().put(
             tenant_id=self._tenant_id,
             organization_id=self._organization_id,
-            data=encode(result),
-            media_type=JSON_MEDIA_TYPE,
+            data=data,
+            media_type=json_media_type(data),
         )
         self._into.write_text(json.dumps({"reference": ref.uri, "result": result}))
 

@@ -13,6 +13,7 @@ from noetl_core.playbook.selection import ResultPath, parse_pointer, select_scal
 
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.outcome import Outcome, OutcomeError
+from noetl_worker.application.table_facts import table_facts
 
 MAX_CONTEXT_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
@@ -67,6 +68,7 @@ def describe(
         "size_bytes": size_bytes,
         "attempts": outcome.meta.attempt,
         "duration_ms": outcome.meta.duration_ms,
+        **table_facts(outcome.data),
     }
     if outcome.error is not None:
         context["error"] = _in_short(outcome.error)

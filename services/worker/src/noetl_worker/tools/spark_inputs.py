@@ -17,7 +17,7 @@ from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_core.ports.tables import Tables, is_table
 from noetl_core.tabular import ROWS_KEYS
 from noetl_servicekit.chunk_rows import MARK, StoredChunk, mark_of
-from noetl_servicekit.stored_values import decode_value, encode_value
+from noetl_servicekit.stored_values import MEDIA_TYPE, decode_value, encode_value
 
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.tool_call import ToolCall
@@ -89,7 +89,7 @@ class SparkInputs:
     async def _stored(self, call: ToolCall, sha256: str) -> JsonObject | None:
         """A large result that was handed on as its view: if it is stored as a table, nobody needs to look into it."""
         uri = str(payload_locator(tenant_id=call.tenant_id, organization_id=call.organization_id, sha256=sha256))
-        data = await self._payloads.get(PayloadRef(uri=uri, sha256=sha256, media_type="application/json", bytes=0))
+        data = await self._payloads.get(PayloadRef(uri=uri, sha256=sha256, media_type=MEDIA_TYPE, bytes=0))
         if is_table(data):
             return {MARK: [[sha256, len(data), 0, TABLE_MEDIA_TYPE]]}
         return await self._table(call, await asyncio.to_thread(decode_value, data, self._tables), is_rows=True)
