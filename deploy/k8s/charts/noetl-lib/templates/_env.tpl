@@ -69,6 +69,9 @@
 {{- if and (has "credentialKeys" $needs) .Values.credentialKeys.existingSecret }}
 - {name: NOETL_CREDENTIAL_KEYS_FILE, value: {{ printf "/etc/noetl/credentials/%s" .Values.credentialKeys.key | quote }}}
 {{- end }}
+{{- with include (printf "noetl.env.%s" .Chart.Name) . | trim }}
+{{ . }}
+{{- end }}
 {{- range $name, $value := .Values.settings }}
 - {name: {{ $name }}, value: {{ include "noetl.text" $value | quote }}}
 {{- end }}

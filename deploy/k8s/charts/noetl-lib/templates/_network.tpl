@@ -34,6 +34,9 @@ spec:
         {{- toYaml $policy.clients | nindent 8 }}
       ports: [{port: grpc, protocol: TCP}, {port: http, protocol: TCP}]
     {{- end }}
+    {{- with include (printf "noetl.ingress.%s" .Chart.Name) . | trim }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with $policy.extraIngress }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -63,6 +66,9 @@ spec:
       to:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+    {{- end }}
+    {{- with include (printf "noetl.egress.%s" .Chart.Name) . | trim }}
+    {{- . | nindent 4 }}
     {{- end }}
     {{- with $policy.extraEgress }}
     {{- toYaml . | nindent 4 }}

@@ -14,7 +14,7 @@ metadata:
   {{- end }}
 spec:
   serviceAccountName: {{ include "noetl.serviceAccountName" . }}
-  automountServiceAccountToken: {{ .Values.serviceAccount.automountToken }}
+  automountServiceAccountToken: {{ or .Values.serviceAccount.automountToken (ne (include (printf "noetl.usesKubernetes.%s" .Chart.Name) .) "") }}
   {{- with .Values.imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -50,6 +50,9 @@ spec:
         - {name: http, containerPort: 8080}
         {{- end }}
         - {name: metrics, containerPort: 9090}
+        {{- with include (printf "noetl.ports.%s" .Chart.Name) . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- with .Values.extraPorts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}

@@ -7,3 +7,10 @@ needs: [nats, payload, token, tokens]
 calls: [api]
 calledBy: [worker, api, reaper, planner]
 {{- end -}}
+
+{{/* Nothing beyond what its profile says. */}}
+{{- define "noetl.env.planner" -}}{{- end -}}
+{{- define "noetl.ports.planner" -}}{{- end -}}
+{{- define "noetl.ingress.planner" -}}{{- end -}}
+{{- define "noetl.egress.planner" -}}{{- end -}}
+{{- define "noetl.usesKubernetes.planner" -}}{{- end -}}
