@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from noetl_adapters.payload import shm_tier
+from noetl_adapters.payload import shm_account
 from noetl_adapters.payload.shm_directory import NewSegment
 from noetl_adapters.payload.shm_segment import DATA_OFFSET, Machine
 from noetl_adapters.payload.tiers import Miss, TieredPayloadStore
@@ -184,7 +184,7 @@ class TestRoom:
         assert process.reports.refusals == {"no_room": 1}
 
     async def test_the_number_of_segments_is_bounded(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shm_tier, "MAX_SEGMENTS", 2)
+        monkeypatch.setattr(shm_account, "MAX_SEGMENTS", 2)
         process = node.process()
         for seed in range(1, 4):
             await process.pass_on(table(seed))

@@ -23,6 +23,7 @@ from noetl_core.ports.tables import is_table
 
 from noetl_adapters.arrow.ipc import schema_digest
 from noetl_adapters.payload.memory_room import room_bytes
+from noetl_adapters.payload.shm_account import SECOND_NS, SegmentAccount
 from noetl_adapters.payload.shm_directory import Entry, NewSegment, NodeDirectory
 from noetl_adapters.payload.shm_segment import DATA_OFFSET, Machine, Segment, machine_digests, read_segment
 from noetl_adapters.payload.tiers import FAILED, TOO_LARGE, Miss, TierReports, copy_name
@@ -32,10 +33,6 @@ LARGEST_SHARE: Final = 4
 """One payload gets a quarter of the budget at most."""
 MIN_BYTES: Final = 16 * 1024
 """Less is not worth a file."""
-MAX_SEGMENTS: Final = 1024
-"""However small they are: all of them are looked at when room is made."""
-LONGEST_LEASE_SECONDS: Final = 24 * 3600.0
-"""A lease that ends later was not given by us."""
 
 BUSY: Final = "busy"
 FULL: Final = "full"
@@ -43,7 +40,6 @@ NO_ROOM: Final = "no_room"
 NOT_A_TABLE: Final = "not_a_table"
 
 _COMPARED: Final = 4096
-_SECOND_NS: Final = 1_000_000_000
 
 
 class SharedMemoryTier:
@@ -73,8 +69,8 @@ class SharedMemoryTier:
         self._node = node
         self._machine = machine
         self._budget_bytes = budget_bytes
-        self._lease_ns = int(lease_seconds * _SECOND_NS)
-        self._grace_ns = int(grace_seconds * _SECOND_NS)
+        self._account = SegmentAccount(node, budget_bytes=budget_bytes, grace_seconds=grace_seconds, clock_ns=clock_ns)
+        self._lease_ns = int(lease_seconds * SECOND_NS)
         self._reports = reports
         self._warn: Callable[[str], None] | None = warn
         self._clock_ns = clock_ns
@@ -148,8 +144,7 @@ class SharedMemoryTier:
         try:
             status, start = os.fstat(file), os.pread(file, DATA_OFFSET, 0)
             found = read_segment(start, file_bytes=status.st_size, machine=self._machine, expected_sha256=ref.sha256)
-            now = self._clock_ns()
-            if isinstance(found, Segment) and self._is_over(status.st_mtime_ns, now):
+            if isinstance(found, Segment) and self._account.is_over(status.st_mtime_ns):
                 found = Miss.STALE
             if isinstance(found, Miss):
                 if found is not Miss.FOREIGN:
@@ -162,6 +157,7 @@ class SharedMemoryTier:
             return Miss.ABSENT
         finally:
             os.close(file)
+        now = self._clock_ns()
         if status.st_mtime_ns < now:
             self._node.set_lease(name, now)
         return found, memoryview(memory)[DATA_OFFSET:]
@@ -172,78 +168,61 @@ class SharedMemoryTier:
         return Miss.ABSENT if ref.media_type == TABLE_MEDIA_TYPE and ref.bytes >= MIN_BYTES else None
 
     def _keep(self, ref: PayloadRef, data: bytes, produced: bool) -> IpcHint | str:
-        if DATA_OFFSET + len(data) > self._budget_bytes // LARGEST_SHARE:
+        name, size, schema = copy_name(ref), DATA_OFFSET + len(data), schema_digest(data)
+        if size > self._budget_bytes // LARGEST_SHARE:
             return TOO_LARGE
-        name = copy_name(ref)
-        segment = Segment(
-            length=len(data),
-            sha256=ref.sha256,
-            schema_digest=schema_digest(data),
-            machine_digests=machine_digests(self._machine),
-            generation=secrets.randbits(64),
-            crc32=zlib.crc32(data),
-        )
         with self._in_use:
             if self._is_closed:
                 return FAILED
             end_ns = self._clock_ns() + (self._lease_ns if produced else 0)
             with self._node.alone():
-                entries = self._tidied()
-                present = next((entry for entry in entries if entry.name == name), None)
-                if present is not None:
-                    self._node.set_lease(name, max(end_ns, present.lease_end_ns))
-                    return self._hint(name, segment)
-                if segment.size > self._room(self._node.descriptor):
-                    return NO_ROOM
-                if not self._make_room(entries, segment.size):
-                    return FULL
-                new = NewSegment(self._node, segment.size)
-            try:
-                new.fill(start=segment.to_bytes(), data=data, data_offset=DATA_OFFSET)
-                with self._node.alone():  # whoever counts must not miss it between its names
-                    new.publish(name, lease_end_ns=end_ns)
-            finally:
-                new.discard()
+                reserved = self._reserve(name, size, end_ns)
+            if isinstance(reserved, str):
+                return reserved
+            if reserved is not None:
+                self._fill(reserved, name, self._segment(ref, data, schema), data, end_ns)
+        return self._hint(name, schema)
+
+    def _reserve(self, name: str, size: int, end_ns: int) -> NewSegment | str | None:
+        """Room for a new segment, or why there is none; None if it is there already."""
+        entries = self._account.tidied()
+        present = next((entry for entry in entries if entry.name == name), None)
+        if present is not None:
+            self._node.set_lease(name, max(end_ns, present.lease_end_ns))
+            return None
+        if size > self._room(self._node.descriptor):
+            return NO_ROOM
+        held = self._account.make_room(entries, size)
+        if held is None:
+            return FULL
+        self._reports.holds(self.name, held)
+        return NewSegment(self._node, size)
+
+    def _fill(self, new: NewSegment, name: str, segment: Segment, data: bytes, end_ns: int) -> None:
+        try:
+            new.fill(start=segment.to_bytes(), data=data, data_offset=DATA_OFFSET)
+            with self._node.alone():  # whoever counts must not miss it between its names
+                new.publish(name, lease_end_ns=end_ns)
+        finally:
+            new.discard()
         self._remember(segment.generation)
-        return self._hint(name, segment)
 
-    def _tidied(self) -> list[Entry]:
-        """What is left when everything is gone whose time is over or whose writer is dead."""
-        now, left = self._clock_ns(), []
-        for entry in self._node.entries():
-            if self._node.is_abandoned(entry.name) if entry.is_temporary else self._is_over(entry.lease_end_ns, now):
-                self._node.remove(entry.name)
-            else:
-                left.append(entry)
-        return left
-
-    def _make_room(self, entries: list[Entry], size: int) -> bool:
-        """Remove as little as is needed, the longest unused first, and nothing where that is not enough."""
-        used, count, now = sum(entry.size for entry in entries), len(entries), self._clock_ns()
-        unleased = [entry for entry in entries if not entry.is_temporary and entry.lease_end_ns <= now]
-        leaving = []
-        for entry in sorted(unleased, key=lambda entry: entry.lease_end_ns):
-            if used + size <= self._budget_bytes and count < MAX_SEGMENTS:
-                break
-            leaving.append(entry.name)
-            used, count = used - entry.size, count - 1
-        if used + size > self._budget_bytes or count >= MAX_SEGMENTS:
-            return False
-        for name in leaving:
-            self._node.remove(name)
-        self._reports.holds(self.name, used + size)
-        return True
-
-    def _is_over(self, lease_end_ns: int, now_ns: int) -> bool:
-        longest_ns = int(LONGEST_LEASE_SECONDS * _SECOND_NS)
-        return not now_ns - self._grace_ns < lease_end_ns <= now_ns + longest_ns
+    def _segment(self, ref: PayloadRef, data: bytes, schema: str) -> Segment:
+        return Segment(
+            length=len(data),
+            sha256=ref.sha256,
+            schema_digest=schema,
+            machine_digests=machine_digests(self._machine),
+            generation=secrets.randbits(64),
+            crc32=zlib.crc32(data),
+        )
 
     def _sweep(self, thoroughly: bool) -> None:
         with self._in_use:
             if self._is_closed:
                 return
             with self._node.alone():
-                left = self._tidied()
+                left = self._account.tidied()
                 if thoroughly:
                     left = [entry for entry in left if entry.is_temporary or self._is_sound(entry)]
                 self._reports.holds(self.name, sum(entry.size for entry in left))
@@ -267,11 +246,11 @@ class SharedMemoryTier:
         with self._in_use:
             self._node.close()
 
-    def _hint(self, name: str, segment: Segment) -> IpcHint:
+    def _hint(self, name: str, schema: str) -> IpcHint:
         return IpcHint(
             node_id=self._machine.node_id,
             shm_name=f"{self._node.path.name}/{name}",
-            schema_digest=segment.schema_digest,
+            schema_digest=schema,
             valid_until=datetime.now(UTC) + timedelta(microseconds=self._lease_ns // 1000),
         )
 
