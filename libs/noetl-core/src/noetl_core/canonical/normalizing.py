@@ -79,6 +79,8 @@ def _normalize_number(value: int | float | Decimal) -> int | float | str:
         return _integer(value)
     if not math.isfinite(value):
         raise Refused("NaN or an infinity")
+    if value.is_integer() and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+        return int(value)  # spelled alike, and readers of the bytes get this; the fast writer takes no other
     return float(value)
 
 

@@ -45,7 +45,7 @@ class DuckdbLimits:
     """Where relative names of database files start; without one, where the worker was started."""
     lock_seconds: float = 15.0
     """How long to wait for a file that another process has open."""
-    max_result_bytes: int = 256 * 1024 * 1024
+    max_result_bytes: int = 512 * 1024 * 1024
     process: ProcessLimits = field(default_factory=ProcessLimits)
 
 

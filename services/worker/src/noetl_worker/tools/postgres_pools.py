@@ -34,7 +34,7 @@ class PostgresLimits:
     wait_seconds: float = 30.0
     """For a connection of a pool that has none free."""
     idle_seconds: float = 60.0
-    max_result_bytes: int = 256 * 1024 * 1024
+    max_result_bytes: int = 512 * 1024 * 1024
     sharing: SharingLimits = field(default_factory=SharingLimits)
 
 

@@ -47,8 +47,10 @@ CallEnd = Answered | TimedOut | Died
 
 def understand(frame: bytes, *, request_id: int) -> Answer:
     """The answer in a frame; refused unless it has exactly that form, since user code could forge one."""
-    head, _, body = frame.partition(b"\n")
-    match decode(head):
+    end = frame.find(b"\n")
+    if end < 0:
+        raise InvalidInput("an answer without a body")
+    match decode(frame[:end]):
         case {
             "id": int(answered_id),
             "outcome": outcome,
@@ -60,7 +62,7 @@ def understand(frame: bytes, *, request_id: int) -> Answer:
             raise InvalidInput("not the head of an answer")
     if answered_id != request_id:
         raise InvalidInput(f"the answer to {answered_id}, not to {request_id}")
-    match outcome, decode(body):
+    match outcome, decode(memoryview(frame)[end + 1 :]):  # in place: it may be most of what memory there is
         case "data", data:
             return Answer(data=data, error=None, retire=retire, rss_bytes=rss)
         case "error", dict(error):

@@ -65,7 +65,7 @@ class ToolboxSettings:
             max_open=env.integer("NOETL_TOOL_MAX_POOLS", default=32, minimum=1),
             idle_seconds=env.number("NOETL_TOOL_IDLE_SECONDS", default=60.0, minimum=0.1),
         )
-        max_result_bytes = env.integer("NOETL_TOOL_MAX_RESULT_BYTES", default=256 * 1024 * 1024, minimum=1024)
+        max_result_bytes = env.integer("NOETL_TOOL_MAX_RESULT_BYTES", default=512 * 1024 * 1024, minimum=1024)
         max_response_bytes = env.integer("NOETL_TOOL_MAX_RESPONSE_BYTES", default=64 * 1024 * 1024, minimum=1024)
         root = env.optional_path("NOETL_SCRIPT_ROOT")
         return cls(
