@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.locator import payload_locator
@@ -57,9 +57,24 @@ def is_streamed(value: JsonValue) -> bool:
     return any(True for _ in _marks(value))
 
 
-def is_scalar_of_stream(path: Sequence[str]) -> bool:
-    """Whether a path below a streamed result leads to one of its scalars, and not to its rows."""
-    return not _SCALARS.isdisjoint(path)
+def chunks_of(mark: Sequence[Sequence[JsonValue]], *, tenant_id: str, organization_id: str) -> list[StoredChunk]:
+    """Where the rows are that a mark stands for."""
+    return [StoredChunk(ref=_ref_of(entry, tenant_id, organization_id), row_count=int(str(entry[2]))) for entry in mark]
+
+
+def with_rows(value: JsonValue, rows_of: Callable[[list[list[JsonValue]]], object], depth: int = _MAX_DEPTH) -> Any:
+    """The value with something in the place of its marks."""
+    if not isinstance(value, dict) or depth == 0:
+        return value
+    mark = _mark_in(value)
+    if mark is not None:
+        return rows_of(mark)
+    return {
+        key: [with_rows(item, rows_of, depth - 1) for item in child]
+        if key == "results" and isinstance(child, list)
+        else with_rows(child, rows_of, depth - 1)
+        for key, child in value.items()
+    }
 
 
 def reads_rows(texts: Iterator[str] | Sequence[str], names: frozenset[str]) -> bool:
@@ -87,7 +102,8 @@ class LoadRows:
         loaded: dict[str, list[JsonValue]] = {}
         for sha256, entry in wanted.items():
             loaded[sha256] = await self.rows(_ref_of(entry, tenant_id, organization_id))
-        return _replaced(value, loaded, _MAX_DEPTH)
+        whole: JsonValue = with_rows(value, lambda mark: [row for entry in mark for row in loaded[str(entry[0])]])
+        return whole
 
     async def rows(self, ref: PayloadRef) -> list[JsonValue]:
         """The rows of one chunk."""
@@ -126,17 +142,3 @@ def _mark_in(value: Mapping[str, JsonValue]) -> list[list[JsonValue]] | None:
         return None
     entries = [entry for entry in mark if isinstance(entry, list) and len(entry) == MARK_FIELDS]
     return entries if len(entries) == len(mark) else None
-
-
-def _replaced(value: JsonValue, loaded: Mapping[str, list[JsonValue]], depth: int) -> JsonValue:
-    if not isinstance(value, dict) or depth == 0:
-        return value
-    mark = _mark_in(value)
-    if mark is not None:
-        return [row for entry in mark for row in loaded[str(entry[0])]]
-    return {
-        key: [_replaced(item, loaded, depth - 1) for item in child]
-        if key == "results" and isinstance(child, list)
-        else _replaced(child, loaded, depth - 1)
-        for key, child in value.items()
-    }

@@ -16,7 +16,9 @@ from noetl_core.playbook.outputs import kept_output
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
-from noetl_servicekit.chunk_rows import LoadRows
+from noetl_core.ports.tables import MEDIA_TYPE as ARROW
+from noetl_servicekit.chunk_rows import LoadRows, StoredChunk, mark_of
+from noetl_servicekit.stored_values import encode_value
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.outcome import Outcome
@@ -215,3 +217,59 @@ async def test_the_view_of_a_large_table_stays_small(store: CountingStore) -> No
     result = await stored(store, LARGE, playbook("x"))
     assert result["reference"]["row_count"] == 50_000
     assert result["reference"]["view"]["bytes"] < 4096
+
+
+class ChunkStore(CountingStore):
+    """Counts chunks."""
+
+    def _count(self, ref: PayloadRef, data: bytes) -> bytes:
+        self.fetched.append(len(data))
+        return data
+
+
+async def streamed(store: CountingStore) -> Any:
+    """A result whose rows are in three chunks."""
+    chunks = []
+    for start in (0, 10, 20):
+        data = encode_value(ROWS[start : start + 10], TABLES).data
+        ref = await store.put(tenant_id="t", organization_id="o", data=data, media_type=ARROW)
+        chunks.append(StoredChunk(ref=ref, row_count=10))
+    return {"rows": mark_of(chunks), "row_count": 30}
+
+
+@pytest.mark.parametrize(
+    ("text", "chunks"),
+    [
+        ("output.data.rows | length == 30", 0),
+        ("output.data.rows[-1].id == 29", 1),
+        ("output.data.rows[9:11] | length == 2 and output.data.rows[9].id == 9", 2),
+        ("output.data.rows | sum(attribute='id') == 435", 3),
+    ],
+)
+async def test_a_condition_loads_the_chunks_that_have_its_rows(text: str, chunks: int) -> None:
+    store = ChunkStore()
+
+    assert await condition(store, text, await streamed(store)) is True
+
+    assert len(store.fetched) == 1 + chunks
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "chunks"),
+    [
+        ("{{ a.row_count }}", 30, 0),
+        ("{{ a.rows | length }}", 30, 0),
+        ("{{ a.rows[0].id + a.rows[9].id }}", 9, 1),
+        ("{{ a.rows[-1].id }}", 29, 1),
+        ('{{ result.rows[8:12] | map(attribute="id") | list }}', [8, 9, 10, 11], 2),
+        ("{{ a.rows[99].id }}", None, 0),
+        ('{{ a.rows | sum(attribute="id") }}', 435, 3),
+        ("{{ a.rows == a.data.rows }}", True, 3),
+    ],
+)
+async def test_of_rows_in_chunks_those_are_fetched_that_have_them(template: str, value: Any, chunks: int) -> None:
+    store = ChunkStore()
+
+    assert await rendered(store, template, await streamed(store)) == value
+
+    assert len(store.fetched) == 1 + chunks  # the result itself, and what it refers to

@@ -29,11 +29,11 @@ from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.streams.state import Chunk
-from noetl_servicekit.chunk_rows import LoadRows, is_streamed
+from noetl_servicekit.chunk_rows import LoadRows, chunks_of, with_rows
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_worker.application.credential_names import is_credential_name
-from noetl_worker.application.lazy_table import LazyTable, WantedRows
+from noetl_worker.application.lazy_table import LazyChunks, LazyTable, WantedRows
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.result_refs import result_ref, view_ref
 
@@ -67,9 +67,9 @@ class EvaluateControl:
         return {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": answers}}
 
     async def _evaluate(self, command: GrantedCommand, evaluation: Evaluation, playbook: Playbook) -> Recording:
-        workload = {} if command.workload is None else await self._load(command.workload)
+        workload = {} if command.workload is None else await self._rows.values.get(command.workload)
         plan = Plan(playbook=playbook, workload=workload if isinstance(workload, dict) else {})
-        data = _Data(playbook)
+        data = _Data(playbook, Scope(tenant_id=command.tenant_id, organization_id=command.organization_id))
         while True:
             execution = data.execution(command, evaluation)
             asked = replace(evaluation, chunk=data.chunk(evaluation.chunk))
@@ -85,19 +85,13 @@ class EvaluateControl:
 
     async def _load_wanted(self, command: GrantedCommand, wanted: _Wanted) -> Any:
         if isinstance(wanted, PayloadRef):
-            return await self._load(wanted)
+            return await self._rows.values.get(wanted)
         if isinstance(wanted, WantedRows):
             return await self._rows.parts.get(wanted.ref, wanted.index, wanted.batches)
         if self._loops is None:
             raise InvalidInput("the results of a loop cannot be read here")
         scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
         return await self._loops(scope, command.key.execution_id, wanted)
-
-    async def _load(self, ref: PayloadRef) -> JsonValue:
-        value = await self._rows.values.get(ref)
-        if not is_streamed(value):
-            return value
-        return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
 
     async def _told(self, command: GrantedCommand, recording: Recording, step: PlaybookStep) -> JsonObject:
         """The answers, as small as an event wants them; what is too large, or may be a secret, is stored."""
@@ -123,6 +117,7 @@ class _Data:
     """What has been loaded so far, by locator, and what an expression wanted to read besides."""
 
     playbook: Playbook
+    scope: Scope
     loaded: dict[str, Any] = field(default_factory=dict)
     wanted: dict[str, _Wanted] = field(default_factory=dict)
 
@@ -190,7 +185,16 @@ class _Data:
         return self._at(ref.uri, ref)
 
     def _at(self, place: str, source: _Wanted) -> object:
-        return self.loaded[place] if place in self.loaded else _Unloaded(place, source, self.wanted)
+        if place not in self.loaded:
+            return _Unloaded(place, source, self.wanted)
+        return with_rows(self.loaded[place], self._chunks)
+
+    def _chunks(self, mark: list[list[JsonValue]]) -> object:
+        """Rows that went out in chunks are read as other rows are, and loaded when somebody does."""
+        scope = self.scope
+        chunks = chunks_of(mark, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
+        rows = LazyChunks(chunks, self.loaded, self.wanted)
+        return rows[:] if all(one.ref.uri in self.loaded for one in chunks) else rows
 
 
 _Wanted: TypeAlias = PayloadRef | WantedRows | Mapping[str, Any]

@@ -1,9 +1,10 @@
-"""A large table as a control expression sees it: rows that it reads are remembered, loaded, and read again."""
+"""Large tables as control expressions see them: rows that these read are remembered, loaded, and read again."""
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from noetl_core.payloads import PayloadRef
@@ -11,6 +12,7 @@ from noetl_core.playbook.partial_rows import PartialRows
 from noetl_core.playbook.views import Key, NotInView, View, least_of, look_into
 from noetl_core.table_index import TableIndex
 from noetl_core.tabular import Tabular
+from noetl_servicekit.chunk_rows import StoredChunk
 from noetl_servicekit.table_parts import SomeRows, TableParts
 
 
@@ -81,6 +83,26 @@ class LazyTable(View):
 
     def _want(self, batches: frozenset[int]) -> None:
         self._wanted[self._place] = WantedRows(ref=self._ref, index=self._index, batches=batches)
+
+
+class LazyChunks(PartialRows):
+    """Rows that went out in chunks: those that are read are wanted, and then loaded."""
+
+    def __init__(
+        self, chunks: Sequence[StoredChunk], loaded: Mapping[str, Any], wanted: MutableMapping[str, Any]
+    ) -> None:
+        self._places = list(zip(accumulate((one.row_count for one in chunks), initial=0), chunks, strict=False))
+        total = sum(one.row_count for one in chunks)
+        super().__init__(total, {start: loaded[one.ref.uri] for start, one in self._places if one.ref.uri in loaded})
+        self._is_loaded = loaded.keys()
+        self._wanted = wanted
+
+    def missing(self, start: int, stop: int) -> NotInView:
+        for first, chunk in self._places:
+            is_read = first < stop and start < first + chunk.row_count
+            if is_read and chunk.ref.uri not in self._is_loaded:
+                self._wanted[chunk.ref.uri] = chunk.ref
+        return super().missing(start, stop)
 
 
 class _Rows(PartialRows):

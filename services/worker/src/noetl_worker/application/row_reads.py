@@ -51,34 +51,48 @@ def batches_read(
     reads: Iterable[Read], large: LargeView, index: TableIndex, seen: Callable[[object], object]
 ) -> frozenset[int] | None:
     """The batches of a table that have all rows that are read, or None if somebody reads all of them, or may."""
-    rows = _Rows(index.row_count)
-    probed = seen(LargeResult(large, Tabular(rows=(), places=index.places).whole(rows)))
+    rows = ProbedRows(index.row_count)
+    note_reads(reads, seen(LargeResult(large, Tabular(rows=(), places=index.places).whole(rows))))
+    return None if rows.is_read_whole else index.batches_of(rows.wanted)
+
+
+def note_reads(reads: Iterable[Read], probed: object) -> None:
+    """Let the rows in a result know what is read of them."""
     for read in reads:
         try:
             value = least_of(read.value_in(probed))
         except (KeyError, NotInView):
             continue  # besides the rows, which is read with any of them; or nowhere
-        if value is rows:
-            if read.cuts is None:
-                return None
-            rows.wanted.extend(rows_of(cut, rows.total) for cut in read.cuts)
-        elif not isinstance(value, _Row) and _may_hold(value, rows):
-            return None
-    return index.batches_of(rows.wanted)
+        if isinstance(value, ProbedRows) and read.cuts is not None:
+            value.wanted.extend(rows_of(cut, value.total) for cut in read.cuts)
+        else:
+            _read_whole(value)
 
 
-def _may_hold(value: object, rows: object) -> bool:
-    if isinstance(value, dict):
-        return any(_may_hold(child, rows) for child in value.values())
-    return value is rows or isinstance(value, View)
+def _read_whole(value: object) -> None:
+    if isinstance(value, ProbedRows):
+        value.is_read_whole = True
+    elif isinstance(value, dict | list):
+        for child in value.values() if isinstance(value, dict) else value:
+            _read_whole(child)
 
 
-@dataclass(slots=True)
-class _Rows(View):
-    """Notes which rows are looked at."""
+@dataclass(slots=True, eq=False)
+class ProbedRows(View):
+    """Stands for rows, and notes which of them are looked at."""
 
     total: int
     wanted: list[tuple[int, int]] = field(default_factory=list)
+    is_read_whole: bool = False
+
+    @property
+    def is_touched(self) -> bool:
+        """Whether anything is asked of them, be it their number."""
+        return self.is_read_whole or bool(self.wanted)
+
+    def is_read(self, start: int, stop: int) -> bool:
+        """Whether any row of a range is read."""
+        return self.is_read_whole or any(start < end and first < stop for first, end in self.wanted)
 
     def lookup(self, key: Key) -> object:
         index = index_of(key)

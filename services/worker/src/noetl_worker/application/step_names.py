@@ -19,12 +19,13 @@ from noetl_core.playbook.views import CallView, DataView, StepView
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
 from noetl_core.streams.state import Chunk
-from noetl_servicekit.chunk_rows import LoadRows, is_scalar_of_stream, is_streamed
+from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference, list_name, loop_counts
 
 from noetl_worker.application.result_refs import result_ref, view_ref
 from noetl_worker.application.row_reads import Read, batches_read
 from noetl_worker.application.rows_by_reference import BY_REFERENCE, marked_rows, only_for_spark
+from noetl_worker.application.streamed_rows import StreamsOfResult
 
 
 class StepNames:
@@ -100,14 +101,16 @@ class StepNames:
             return marked
         beside = view_ref(reference)
         if beside is None:
-            return seen(await self._data(result_ref(reference), reads), kept)
+            return seen(await self._data(result_ref(reference), reads, kept), kept)
         large = LargeView.from_json(await self._values.get(beside))
         without_data = seen(LargeResult(large, NotLoaded()), kept)
         more = {read for read in reads if not read.is_in(without_data)}
         if not more:
             return without_data
         data = await self._some_rows(result_ref(reference), large, more, kept)
-        return seen(LargeResult(large, await self._data(result_ref(reference), reads) if data is None else data), kept)
+        return seen(
+            LargeResult(large, await self._data(result_ref(reference), reads, kept) if data is None else data), kept
+        )
 
     async def _some_rows(self, ref: PayloadRef, large: LargeView, reads: Reads, kept: Kept) -> object:
         """Of a table the rows that are read, if they are few; else nothing, and it is loaded as any other result."""
@@ -119,12 +122,18 @@ class StepNames:
         some = await self._parts.get(ref, large.table, batches)
         return some.around.whole(PartialRows(large.table.row_count, some.segments))
 
-    async def _data(self, ref: PayloadRef, reads: Reads) -> JsonValue:
-        """The stored result; rows that went out in chunks are in it if somebody reads them, or may."""
+    async def _data(self, ref: PayloadRef, reads: Reads, kept: Kept) -> object:
+        """The stored result; of rows that went out in chunks it has those that somebody reads, or may."""
         value = await self._values.get(ref)
-        if not is_streamed(value) or (reads and all(_leaves_rows(read) for read in reads)):
+        if not is_streamed(value):
             return value
-        return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
+        if not reads:
+            return await self._rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
+        streams = StreamsOfResult(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
+        streams.note({read for read in reads if read.root != BY_REFERENCE}, kept)
+        if any(read.root == BY_REFERENCE for read in reads):
+            streams.read_whole_what_is_read()
+        return await streams.load(self._rows.rows)
 
     async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
         """What a loop gave; where only its counts are read, its items stay where they are."""
@@ -140,10 +149,6 @@ class StepNames:
 
 def _are_by_reference(reads: Reads) -> bool:
     return bool(reads) and all(read.root == BY_REFERENCE for read in reads)
-
-
-def _leaves_rows(read: Read) -> bool:
-    return read.root == BY_REFERENCE or is_scalar_of_stream(read.path)
 
 
 Reads = set[Read]
