@@ -17,6 +17,7 @@ from noetl_servicekit.event_loop import run_on_fast_loop
 
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
+from benchmarks.large_results import measure_large_results
 from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
@@ -52,6 +53,7 @@ CHAPTERS = (
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
+    Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),
     Chapter(
         name="spark", help="word count by the tool, by plain PySpark, on a cluster", measure=measure_spark, share=1.0
     ),
