@@ -79,13 +79,7 @@ async def _measured(stack: Stack, name: str, content: str, most_memory: int | No
             unit="bytes",
             goal=Goal(bound=_MAX_EVENT_BYTES, at_least=False),
         ),
-        Figure(
-            group=group,
-            name="memory of the worker",
-            value=(_peak(worker) - before) / _MIB,
-            unit="MiB",
-            goal=memory_goal,
-        ),
+        Figure(group=group, name="memory of the worker", value=used, unit="MiB", goal=memory_goal),
     ]
 
 
