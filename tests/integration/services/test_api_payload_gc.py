@@ -124,6 +124,28 @@ async def test_a_service_collects_for_everybody(api: Any, store: DirectoryPayloa
         await collected(service, grace_seconds=0.001)
 
 
+async def test_somebody_may_stop_a_collection(api: Any, store: DirectoryPayloadStore) -> None:
+    service, root = await api.as_("service"), await api.as_("root")
+    garbage = await stored(store, b"garbage")
+    await service.events.append(request(new_id(), note("start"), scope=ACME, start=StreamStart()))
+    begun: list[int] = []
+
+    async def is_withdrawn() -> bool:
+        report = await collected(root)
+        begun.extend(report.collections)
+        return report.withdrawn == 1
+
+    await until(is_withdrawn)
+    why = (await root.http.get(f"/api/executions/{begun[0]}/why")).json()
+    cancelled = await root.http.post(f"/api/executions/{begun[0]}/cancel")
+
+    assert [reason["kind"] for reason in why["reasons"]] == ["grace"]
+    assert cancelled.status_code == 200
+    await until(shows(root, lambda report: report.marked == 1))
+    await until(shows(root, lambda report: report.swept == 1))
+    assert not await store.exists(garbage)
+
+
 async def test_a_store_that_two_installations_use_is_left_alone(api: Any, store: DirectoryPayloadStore) -> None:
     await store.claim("another log")
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from noetl_core.canonical import JsonValue
+from noetl_core.collection.events import COLLECTION_PATH
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.deadlines.state import DeadlineOf, open_deadlines
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
@@ -33,6 +34,7 @@ class ReasonKind(StrEnum):
     JOIN = "join"
     CHUNKS = "chunks"
     CASCADE = "cascade"
+    GRACE = "grace"
     PLANNER = "planner"
     DEADLINE = "deadline"
     MORE = "more"
@@ -73,6 +75,8 @@ def explain(
         *_joins(state, graph),
         *_chunks(execution),
     ]
+    if not reasons and execution.path == COLLECTION_PATH and not execution.catalog_id:
+        reasons.append(_grace(state))
     if not reasons:
         text = "nothing is under way: the planner has yet to decide what follows the last event"
         reasons.append(
@@ -87,6 +91,16 @@ def explain(
     reasons += _deadlines(state, now)
     reasons.sort(key=lambda reason: (_ORDER[reason.kind], reason.since or now))
     return tuple(_cut(reasons))
+
+
+def _grace(state: State) -> Reason:
+    """Of a collection of payloads, which is an execution without a playbook."""
+    return Reason(
+        kind=ReasonKind.GRACE,
+        text="payloads that no event reaches are in their grace period; a collection after it goes on with them",
+        since=state.event_time_watermark,
+        details={"last_event_type": state.last_event_type},
+    )
 
 
 def _cut(reasons: Sequence[Reason]) -> Iterator[Reason]:

@@ -14,6 +14,7 @@ from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import empty, fold
 from noetl_core.payloads import StoredPayload
 from noetl_core.recorded import Recorded
+from noetl_core.why import ReasonKind, explain
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -97,3 +98,4 @@ def test_a_collection_is_listed_as_an_execution_without_a_playbook() -> None:
     assert state.execution.started_at == NOON
     assert state.execution.status is ExecutionStatus.RUNNING
     assert state.unknown_events == 0
+    assert [reason.kind for reason in explain(state, now=NOON + DAY)] == [ReasonKind.GRACE]
