@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -133,3 +134,36 @@ def test_a_collection_says_what_it_did_and_a_dry_run_what_it_would_do() -> None:
     assert "noetl events 271828" in lines
     assert _document(report)["collections"] == ["271828"]
     assert _document(report)["next_due"] == "2026-01-02T12:00:00.000000Z"
+
+
+def test_what_is_no_file_stays_what_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    with _appearing_whole(pipe) as sink:
+        sink.write(b"bytes")
+
+    assert pipe.is_fifo()
+    assert os.read(reader, 10) == b"bytes"
+    os.close(reader)
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+
+    with _appearing_whole(link) as sink:
+        sink.write(b"new")
+
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+def test_a_place_that_cannot_be_is_told_plainly(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for impossible in (tmp_path / "file" / "below", tmp_path / "missing" / "below", tmp_path / ("x" * 300)):
+        with pytest.raises(click.FileError), _appearing_whole(impossible) as sink:
+            sink.write(b"bytes")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -9,7 +9,7 @@ from datetime import datetime
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
 
-RESULT_EVENTS = ("call.done", "call.error", "loop.done")
+RESULT_EVENTS = ("call.done", "call.error", "frame.committed", "loop.done")
 """The types of events that tell of results."""
 
 

@@ -102,11 +102,14 @@ class LineageCompliance(ABC):
 
         assert [(result.step, result.status) for result in trace.results] == [("b", "error"), ("a", "ok")]
 
-    async def test_a_loop_was_made_from_what_its_items_were_made_from(self, log: EventLog, lineage: Lineage) -> None:
+    @pytest.mark.parametrize("event_type", ["call.done", "frame.committed"])
+    async def test_a_loop_was_made_from_what_its_items_or_frames_were_made_from(
+        self, log: EventLog, lineage: Lineage, event_type: str
+    ) -> None:
         execution_id = await execution(log, ("a", "ref-a", None))
         events = [
-            told(1, ("each", "item-1", "ref-a"), loop_id="loop-1"),
-            told(2, ("each", "item-2", "ref-a"), loop_id="loop-1"),
+            told(1, ("each", "item-1", "ref-a"), event_type=event_type, loop_id="loop-1"),
+            told(2, ("each", "item-2", "ref-a"), event_type=event_type, loop_id="loop-1"),
             told(3, ("each", "all", None), event_type="loop.done", loop_id="loop-1"),
             told(4, ("b", "ref-b", "all")),
         ]
@@ -116,6 +119,7 @@ class LineageCompliance(ABC):
 
         assert [result.ref_id for result in trace.results] == ["ref-b", "all", "ref-a"]
         assert trace.results[1].parent_ref_id == "ref-a"
+        assert await lineage.find(ACME, execution_id, "item-2") is not None
 
     async def test_a_step_without_a_result_has_no_trace(self, log: EventLog, lineage: Lineage) -> None:
         execution_id = await execution(log, ("a", "ref-a", None))

@@ -46,6 +46,10 @@ class ReadPayloads:
         elif parsed.kind == "result":
             reference = await self._reference(visible, parsed)
             ref = _by_reference(reference)
+        elif parsed.kind == "loop":
+            raise InvalidInput(
+                "a loop has no payload of its own, its items have: noetl result ID STEP shows them together"
+            )
         else:
             raise InvalidInput(f"{locator!r} is neither the address of a payload nor that of a result")
         if visible is not None and (ref.tenant_id, ref.organization_id) != (visible.tenant_id, visible.organization_id):

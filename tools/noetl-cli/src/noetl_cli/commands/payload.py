@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -180,13 +180,22 @@ async def _with_progress(known: KnownPayload, chunks: AsyncIterator[bytes]) -> A
 
 @contextmanager
 def _appearing_whole(file: Path) -> Iterator[BinaryIO]:
-    """A file beside the wanted one, which takes its place at the end and is removed on failure."""
-    aside = file.with_name(f".{file.name}.{os.getpid()}.part")
+    """A file beside the wanted one, which takes its place at the end and is removed on failure.
+
+    What is no file, such as a pipe or /dev/null, is written to and stays what it is; a link stays a link.
+    """
+    target = file.resolve()
+    aside = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
     try:
+        if target.exists() and not target.is_file():
+            with target.open("wb") as sink:
+                yield sink
+            return
         with aside.open("wb") as sink:
             yield sink
-        aside.replace(file)
+        aside.replace(target)
     except OSError as exc:
         raise click.FileError(str(file), hint=exc.strerror) from exc
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)

@@ -2,12 +2,12 @@
 
 -- name: trace — a result names the one before it; the same bytes may have come more than once, and the last one before is meant
 --
--- A loop was made from what its items were made from.
+-- A loop was made from what its items, or frames, were made from.
 WITH RECURSIVE told AS MATERIALIZED (
     SELECT stream_version, node_name, loop_id, result #>> '{reference,ref_id}' AS ref_id,
            result #>> '{parent_ref,ref_id}' AS parent_ref_id
     FROM noetl.event
-    WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'loop.done')
+    WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'frame.committed', 'loop.done')
       AND result #>> '{reference,ref_id}' IS NOT NULL
 ), items AS MATERIALIZED (
     SELECT loop_id, (array_agg(parent_ref_id ORDER BY stream_version DESC))[1] AS parent_ref_id
@@ -49,7 +49,7 @@ ORDER BY chain.depth
 SELECT stream_version, aggregate_version, ingest_time, prev_checksum, checksum, body,
        result #>> '{parent_ref,ref_id}' AS parent_ref_id
 FROM noetl.event
-WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'loop.done') AND result #>> '{reference,ref_id}' = $2
+WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'frame.committed', 'loop.done') AND result #>> '{reference,ref_id}' = $2
 ORDER BY stream_version DESC
 LIMIT 1
 
