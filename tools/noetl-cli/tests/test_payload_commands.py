@@ -167,3 +167,22 @@ def test_a_place_that_cannot_be_is_told_plainly(tmp_path: Path) -> None:
         with pytest.raises(click.FileError), _appearing_whole(impossible) as sink:
             sink.write(b"bytes")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff no table", arrow([{"a": 1}])[:20], b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize("media_type", [ARROW, UNKNOWN])
+def test_what_only_looks_like_a_table_is_shown_as_text(media_type: str, data: bytes) -> None:
+    lines = list(head_lines(media_type, data, is_whole=True, rows=3))
+
+    assert 1 <= len(lines) <= 3
+    assert "\x00" not in "".join(lines)
+
+
+def test_values_that_python_cannot_hold_and_texts_that_are_too_deep_end_nothing() -> None:
+    sink = io.BytesIO()
+    table = pa.table({"n": pa.array([1, 2]), "at": pa.array([1, 2**62], pa.timestamp("s"))})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+    assert list(head_lines(ARROW, sink.getvalue(), is_whole=True, rows=3)) == ["n: int64, at: timestamp[s]"]
+    assert len(list(head_lines(JSON, b"[" * 200_000, is_whole=True, rows=3))) == 1

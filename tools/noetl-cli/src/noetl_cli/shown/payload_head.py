@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -23,8 +24,9 @@ def is_arrow(media_type: str, beginning: bytes) -> bool:
 
 def head_lines(media_type: str, data: bytes, *, is_whole: bool, rows: int) -> Iterator[str]:
     """At most so many rows or lines of what is there; half of a table is shown as far as it goes."""
-    if is_arrow(media_type, data):
-        yield from _arrow_lines(data, rows)
+    lines = _arrow_lines(data, rows) if is_arrow(media_type, data) else None
+    if lines is not None:
+        yield from lines
         return
     value = _json(data) if is_whole else None
     table = _rows(value)
@@ -35,28 +37,31 @@ def head_lines(media_type: str, data: bytes, *, is_whole: bool, rows: int) -> It
         yield from (one_line(line) for line in islice(text.splitlines(), rows))
 
 
-def _arrow_lines(data: bytes, rows: int) -> Iterator[str]:
+def _arrow_lines(data: bytes, rows: int) -> list[str] | None:
+    """None if it only looks like a table."""
     # Imported here: it is large, and no other command needs it.
     import pyarrow as pa  # noqa: PLC0415
 
     found: list[dict[str, Any]] = []
-    with pa.ipc.open_stream(io.BytesIO(data)) as reader:
+    try:
+        reader = pa.ipc.open_stream(io.BytesIO(data))
+    except (pa.ArrowException, OSError):
+        return None
+    with reader:
         columns = [f"{field.name}: {field.type}" for field in reader.schema]
-        try:
+        # Only the beginning of the stream was fetched; and a table may hold what Python has no value for.
+        with suppress(pa.ArrowException, OSError, ValueError, OverflowError):
             for batch in reader:
                 found += batch.slice(0, rows - len(found)).to_pylist()
                 if len(found) >= rows:
                     break
-        except (pa.ArrowInvalid, OSError):
-            pass  # only the beginning of the stream was fetched
-    yield ", ".join(one_line(column) for column in columns)
-    yield from _table_lines(found, total=None)
+    return [", ".join(one_line(column) for column in columns), *_table_lines(found, total=None)]
 
 
 def _json(data: bytes) -> Any:
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
