@@ -10,6 +10,7 @@ import pytest
 from noetl_testkit.conformance import Came, Case, check, load_cases, run_all
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.local_stack import local_stack
+from noetl_testkit.web_server import web_server
 
 CASES = load_cases(Path(__file__).parent / "cases")
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -17,8 +18,8 @@ SCRIPTS = Path(__file__).parent / "scripts"
 
 @pytest.fixture(scope="module")
 def outcomes() -> Mapping[str, Came | BaseException]:
-    with local_stack({"NOETL_SCRIPT_ROOT": str(SCRIPTS)}) as stack:
-        return asyncio.run(run_all(CASES, stack.endpoint, stack.home.root / "payloads"))
+    with web_server() as web, local_stack({"NOETL_SCRIPT_ROOT": str(SCRIPTS)}) as stack:
+        return asyncio.run(run_all(CASES, stack.endpoint, stack.home.root / "payloads", web=web))
 
 
 def test_names_of_cases_are_unique_and_each_names_its_rule() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Came:
     """What came of a case."""
 
     problems: Sequence[Problem] = ()
+    warnings: Sequence[Problem] = ()
     state: State | None = None
     events: Sequence[Recorded] = ()
     results: Mapping[str, Any] = field(default_factory=dict)
@@ -84,10 +85,11 @@ def check(case: Case, came: Came) -> None:
     """Compare what came of a case with what its file expects."""
     expect = dict(case.expect)
     if "refused" in expect:
-        found = [[problem.code.removeprefix("playbook."), problem.line] for problem in came.problems]
-        assert found == expect["refused"]
+        assert _codes(came.problems) == expect["refused"]
         return
     assert not came.problems, came.problems
+    if "warned" in expect:
+        assert _codes(came.warnings) == expect.pop("warned")
     assert came.state is not None
     execution = came.state.execution
     assert (execution.status.value, execution.error) == (expect.pop("status", "COMPLETED"), execution.error)
@@ -113,13 +115,24 @@ def check(case: Case, came: Came) -> None:
     assert not expect, f"nothing checks {sorted(expect)}"
 
 
+def _codes(problems: Sequence[Problem]) -> list[list[str | int | None]]:
+    return [[problem.code.removeprefix("playbook."), problem.line] for problem in problems]
+
+
 def _document(name: str, fields: Mapping[str, Any]) -> str:
     root = {"apiVersion": "noetl.io/v2", "kind": "Playbook", "metadata": {"name": name}, **fields.get("root", {})}
     return yaml.safe_dump({**root, "workflow": fields["workflow"]}, sort_keys=False)
 
 
-async def run_all(cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path) -> Mapping[str, Came | BaseException]:
+WEB = re.compile(r"\bWEB(?=/)")
+"""What stands in documents for the address of a web server."""
+
+
+async def run_all(
+    cases: Sequence[Case], endpoint: LocalEndpoint, payloads: Path, *, web: str = "http://127.0.0.1:9"
+) -> Mapping[str, Came | BaseException]:
     """What came of each case by name; a case that could not even be run has its error."""
+    cases = [replace(case, document=WEB.sub(web, case.document)) for case in cases]
     gate = asyncio.Semaphore(AT_ONCE)
     async with open_channel(endpoint.address, token=endpoint.token) as channel:
         runner = _Runner(
@@ -168,7 +181,7 @@ class _Runner:
             for name, step in state.execution.steps.items()
             if step.result and step.result.get("reference")
         }
-        return Came(state=state, events=events, results=results)
+        return Came(warnings=registered.warnings, state=state, events=events, results=results)
 
     async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
         reference = result["reference"]

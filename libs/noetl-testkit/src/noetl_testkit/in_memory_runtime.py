@@ -217,7 +217,7 @@ class InMemoryRuntime:
             for name, step in state.execution.steps.items()
             if step.result and step.result.get("reference")
         }
-        return Came(state=state, events=events, results=results)
+        return Came(warnings=registered.warnings, state=state, events=events, results=results)
 
     async def _load(self, execution_id: int, result: Mapping[str, Any]) -> Any:
         if is_loop_reference(result["reference"]):
