@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from typing import Any
 
@@ -63,8 +64,8 @@ async def test_watch_is_woken_by_the_commits_of_another_replica(run_api: Any) ->
             delays.append(time.monotonic() - began_at)
         await watching.aclose()
 
-    # The safety net would take five seconds; a commit that wakes takes milliseconds.
-    assert max(delays) < 2.0
+    # The safety net would take five seconds, every time; a commit that wakes takes milliseconds, but for a busy machine.
+    assert statistics.median(delays) < 2.0
 
 
 async def test_a_long_history_is_caught_up_without_a_gap(api: Any) -> None:
