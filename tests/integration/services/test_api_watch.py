@@ -64,7 +64,7 @@ async def test_watch_is_woken_by_the_commits_of_another_replica(run_api: Any) ->
             delays.append(time.monotonic() - began_at)
         await watching.aclose()
 
-    # The safety net would take five seconds, every time; a commit that wakes takes milliseconds, but for a busy machine.
+    # The safety net would take five seconds, every time; a commit that wakes takes milliseconds on a quiet machine.
     assert statistics.median(delays) < 2.0
 
 
