@@ -112,6 +112,9 @@ def test_what_only_looks_like_a_document_is_none(value: Any) -> None:
 def test_json_says_whether_digests_stand_in_it() -> None:
     assert json_media_type(b'{"a":1}') == "application/json"
     assert json_media_type(f'{{"a":"{REF.sha256}"}}'.encode()) == HOLDING_JSON
+    for before in (4 * 1024 * 1024 - 64, 4 * 1024 * 1024 - 63, 4 * 1024 * 1024 - 1, 4 * 1024 * 1024, 9_000_000):
+        assert json_media_type(b" " * before + REF.sha256.encode()) == HOLDING_JSON
+        assert json_media_type(b" " * before + REF.sha256[1:].encode() + b" ") == "application/json"
     assert PayloadRef(uri=REF.uri, sha256=REF.sha256, media_type=HOLDING_JSON, bytes=1).media_type == HOLDING_JSON
 
 
@@ -164,6 +167,7 @@ def test_digests_that_touch_are_both_seen() -> None:
 
     assert {one, two} <= set(digests_in(f"x{one}{two}x".encode()))
     assert list(digests_in(one[:63].encode())) == []
+    assert list(digests_in((one * 100_000).encode())) == [], "a dump is no reference"
     assert list(digests_in(one.upper().encode())) == []
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Final
 
 DIGEST_CHARACTERS: Final = 64
-_HEX_RUN: Final = re.compile(rb"[0-9a-f]{64,}")
+_HEX_RUN: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64,}")
+_LONGEST_RUN: Final = 512
+"""Digests stand between quotes or slashes. What is a little longer may hold one; what is much longer is data."""
 _OWN_CONTENT: Final = re.compile(rb'"content_sha256":"[0-9a-f]{64}"')
 """Says what makes the event itself; the first key of this name is the envelope's, since only texts stand before it."""
 
@@ -28,6 +30,8 @@ def digests_of(data: bytes) -> Iterator[str]:
     """The same for any bytes."""
     for run in _HEX_RUN.finditer(data):
         start, end = run.span()
+        if end - start > _LONGEST_RUN:
+            continue
         for first in range(start, end - DIGEST_CHARACTERS + 1):
             yield data[first : first + DIGEST_CHARACTERS].decode("ascii")
 
