@@ -594,3 +594,47 @@ async def test_with_bisect_the_rows_that_fail_stand_alone_in_the_end() -> None:
     parts = [one.content for one in planning.events() if isinstance(one.content, FrameDispatched)]
     assert all(part.parent_frame_id for part in parts if isinstance(part, FrameDispatched) and part.frame_index)
     assert most <= 14, "what waits grows with the halvings and not with the rows"
+
+
+FANOUT = """
+workflow:
+- step: each
+  loop: {in: "{{ range(n) | list }}", spec: {mode: fanout, max_in_flight: 4, max_item_retries: 1}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after, when: "{{ fanin.status == 'partial' and fanin.failed == 2 and fanin.total == 50 }}"}]}
+- {step: after, tool: {kind: noop}}
+"""
+
+
+async def test_a_fan_out_tells_of_each_item_once_and_its_fan_in_with_the_end_of_the_loop() -> None:
+    frames = await begun(FANOUT, n=50)
+    planning = frames.planning
+    frame: GrantedFrame | None = await frames.claim(0)
+    while frame is not None:
+        assert frame.rows.stop - frame.rows.start == 1
+        if frame.rows.start not in (3, 30):
+            frame = (await frames.commit(frame)).next
+        elif frame.key.attempt == 1:
+            answer = await planning.actors.fail_frame(WORKER, frame.key, failure(), retryable=True, wants_next=True)
+            frame = answer.next
+        else:
+            frame = (await frames.commit(frame, failed=1)).next
+
+    counts = told(planning)
+    assert (counts["loop.fanout.started"], counts["loop.fanin.completed"], counts["loop.done"]) == (1, 1, 1)
+    assert (counts["loop.shard.done"], counts["loop.shard.failed"], counts["loop.shard.enqueued"]) == (48, 2, 52)
+    closing = planning.types().index("stage.closed")
+    assert planning.types()[closing : closing + 3] == ["stage.closed", "loop.fanin.completed", "loop.done"]
+    assert planning.entered() == ["each", "after"]
+
+
+async def test_items_of_a_fan_out_that_end_during_a_pause_are_told_when_it_is_over() -> None:
+    frames = await begun(FANOUT, n=2)
+    planning = frames.planning
+    held = [await frames.claim(0), await frames.claim(1)]
+    await planning.actors.steer(planning.execution_id, SteerAction.PAUSE, by="me", reason="")
+    for frame in held:
+        await frames.commit(frame)
+    await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="me", reason="")
+    assert told(planning)["loop.shard.done"] == 2
+    assert told(planning)["loop.done"] == 1

@@ -8,6 +8,7 @@ from noetl_core.deadlines.events import DeadlineEvent
 from noetl_core.executions.events import ExecutionEvent
 from noetl_core.loops.events import LoopEvent
 from noetl_core.stages.events import StageEvent
+from noetl_core.stages.shard_events import ShardEvent
 from noetl_core.steering.events import SteeringEvent
 from noetl_core.streams.events import ChunkRouted
 
@@ -16,6 +17,7 @@ Event = (
     | CommandEvent
     | LoopEvent
     | StageEvent
+    | ShardEvent
     | ChildEvent
     | DeadlineEvent
     | SteeringEvent

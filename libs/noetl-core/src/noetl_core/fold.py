@@ -26,6 +26,7 @@ from noetl_core.loops.fold import take_outcome
 from noetl_core.recorded import Recorded
 from noetl_core.stages.events import StageEvent
 from noetl_core.stages.fold import evolve as evolve_stages
+from noetl_core.stages.shard_events import ShardEvent
 from noetl_core.steering.events import SteeringEvent
 from noetl_core.steering.fold import evolve as evolve_steering
 from noetl_core.steering.fold import hold
@@ -98,6 +99,8 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = _with_loop(execution, content, recorded.stream_version)
     elif isinstance(content, StageEvent):
         execution = evolve_stages(execution, content, recorded)
+    elif isinstance(content, ShardEvent):
+        pass  # what they tell has been counted by the facts about frames
     elif isinstance(content, CollectionEvent):
         if isinstance(content, PayloadsMarked):  # A stream without a playbook.
             execution = replace(execution, path=COLLECTION_PATH, started_at=envelope.event_time)

@@ -31,6 +31,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.recorded import Recorded, record
 from noetl_core.stages.events import FrameDispatched, FrameStarted
+from noetl_core.stages.shard_events import ShardEnqueued
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
@@ -270,7 +271,7 @@ class InMemoryRuntime:
                 state = fold(state, fact)
                 folded.add(fact.stream_version)
             # What a worker takes with its commit is told with the decision, and is none.
-            granted = FrameDispatched | FrameStarted
+            granted = FrameDispatched | FrameStarted | ShardEnqueued
             decided = [fact.content for fact in decision if not isinstance(fact.content, granted)]
             found.append((event, decided, now))
         return found

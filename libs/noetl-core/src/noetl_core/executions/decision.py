@@ -61,8 +61,8 @@ class Decision:
 
     def add(self, fact: Event) -> None:
         """A fact that changes nothing for routing, but maybe what loops count; with a loop its stage is over."""
-        if isinstance(fact, LoopDone) and (closed := self._loops.closed_stage(fact)) is not None:
-            self._facts.append(closed)
+        if isinstance(fact, LoopDone):
+            self._facts += self._loops.closed_stage(fact)
         self._facts.append(fact)
         self._loops.note(fact)
 

@@ -14,8 +14,11 @@ from noetl_core.fold import State
 from noetl_core.loops.events import LoopDone
 from noetl_core.loops.state import Loop
 from noetl_core.stages.events import StageClosed
+from noetl_core.stages.fanout import FANOUT, fanin_completed
 from noetl_core.stages.fold import close_stage
+from noetl_core.stages.shard_events import FaninCompleted
 
+Closing = LoopDone | StageClosed | FaninCompleted
 EndOfExecution = ExecutionCancelled | PlaybookCompleted | PlaybookFailed
 
 
@@ -34,13 +37,13 @@ def unfinished_loops(state: State) -> dict[str, Loop | None]:
     return found
 
 
-def close_left_open(state: State, end: EndOfExecution, plan: Plan) -> tuple[LoopDone | StageClosed, ...]:
+def close_left_open(state: State, end: EndOfExecution, plan: Plan) -> tuple[Closing, ...]:
     """The end of every loop that an execution had when it was ended; they follow the end, whose cause they do not know.
 
     A planner that ends an execution closes its loops before, and leaves none.
     """
     execution, error = state.execution, _why(end)
-    facts: list[LoopDone | StageClosed] = []
+    facts: list[Closing] = []
     for name, loop in sorted(unfinished_loops(state).items(), key=lambda found: found[0]):
         if loop is not None:
             done = close_loop(execution.execution_id, plan, step=name, loop=loop, error=error)
@@ -50,6 +53,8 @@ def close_left_open(state: State, end: EndOfExecution, plan: Plan) -> tuple[Loop
         stage = execution.stages.get(name)
         if stage is not None and stage.is_open:
             facts.append(close_stage(stage, status=done.status))
+            if stage.kind == FANOUT:
+                facts.append(fanin_completed(done))
         facts.append(done)
     return tuple(facts)
 

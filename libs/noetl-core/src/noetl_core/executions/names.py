@@ -8,8 +8,10 @@ from typing import Any
 from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
+from noetl_core.playbook.model import LoopMode
 from noetl_core.playbook.selection import control_paths, result_view
 from noetl_core.playbook.views import DataView, HttpView, OutputView, StepView, WithheldView
+from noetl_core.stages.fanout import fanin_of
 
 LOADED = "loaded"
 """Where a worker puts what a result refers to; no event has it."""
@@ -69,10 +71,12 @@ def outcome_names(
     if error:  # §4.1: on success there is none, so that `error is defined` tells
         envelope["error"] = error
     output = OutputView(envelope=envelope, result=known)
-    if plan.playbook.steps[step].loop is not None:
+    policy = plan.playbook.steps[step].loop
+    if policy is not None:
         total = (result.get("context") or {}).get("total", 0)
         loop = {"index": max(total - 1, 0), "first": total <= 1, "length": total, "done": True}
-        return {"output": output, "event": {"name": "loop.done", "step": step}, "loop": loop}
+        fanin = {"fanin": fanin_of(result.get("context") or {})} if policy.mode is LoopMode.FANOUT else {}
+        return {"output": output, "event": {"name": "loop.done", "step": step}, "loop": loop, **fanin}
     return {"output": output, "event": {"name": "call.error" if error else "call.done", "step": step}}
 
 

@@ -14,7 +14,9 @@ from noetl_core.executions.state import Execution
 from noetl_core.loops.events import LoopDone, LoopEvent, LoopItemStarted
 from noetl_core.loops.fold import Loops, evolve, take_outcome
 from noetl_core.stages.events import StageClosed, StageOpened
+from noetl_core.stages.fanout import FANOUT, fanin_completed
 from noetl_core.stages.fold import close_stage, loop_of, stage_of_event
+from noetl_core.stages.shard_events import FaninCompleted
 
 MAX_BEGUN_AT_ONCE: Final = 200
 """Items that one decision gives out, of all loops together; the others follow with later causes."""
@@ -45,10 +47,13 @@ class OpenLoops:
         """Whether the step has a loop that runs."""
         return name in self._loops and self._loops[name].is_open
 
-    def closed_stage(self, done: LoopDone) -> StageClosed | None:
+    def closed_stage(self, done: LoopDone) -> tuple[StageClosed | FaninCompleted, ...]:
         """The end of the stage that runs a loop, if there is one: no frame of it counts any more."""
         stage = self._stages.pop(done.step, None)
-        return close_stage(stage, status=done.status) if stage else None
+        if stage is None:
+            return ()
+        closed = close_stage(stage, status=done.status)
+        return (closed, fanin_completed(done)) if stage.kind == FANOUT else (closed,)
 
     def open_names(self) -> list[str]:
         """The steps whose loops run."""

@@ -25,6 +25,8 @@ from noetl_core.ids import command_id
 from noetl_core.loops.collection import LoopInvalid
 from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.expressions import TemplateFailed
+from noetl_core.stages.events import StageOpened
+from noetl_core.stages.fanout import FANOUT, fanout_started
 from noetl_core.streams.routing import try_arcs
 from noetl_core.streams.state import Chunk
 from noetl_core.streams.state import Place as StreamPlace
@@ -313,6 +315,8 @@ class Router(Decision):
             error = failure_of(name, exc)
             self._leave_loop(never_opened(self._execution.execution_id, step=name, activation=activation, error=error))
         else:
+            if isinstance(opened, StageOpened) and opened.kind == FANOUT:
+                self.add(fanout_started(opened))
             self.add(opened)
             if self._loops.is_over(name):
                 self._leave_loop(self._loops.done(name))

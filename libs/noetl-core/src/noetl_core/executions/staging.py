@@ -44,10 +44,13 @@ def open_rows(
         chunk=chunk,
     )
     loop = plan.playbook.steps[step].loop
-    if loop is None or not loop.asks_for_frames:
+    if loop is None or not (loop.asks_for_frames or loop.mode is LoopMode.FANOUT):
         return opened
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
-    bounds = _bounds(loop.frame or FramePolicy(), names, now=now, evaluator=evaluator)
+    policy = loop.frame or FramePolicy()
+    if loop.mode is LoopMode.FANOUT:  # §7.6: an item is a frame, and is tried again alone
+        policy = FramePolicy(max_attempts=1 + loop.max_item_retries)
+    bounds = _bounds(policy, names, now=now, evaluator=evaluator)
     return StageOpened(
         stage_id=stage_id(execution_id=execution.execution_id, step=step, activation=activation),
         step=step,

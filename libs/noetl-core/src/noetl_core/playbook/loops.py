@@ -129,6 +129,11 @@ def _has_source(loop: Fields) -> bool:
 
 def _is_supported(read: Loop, loop: Fields, spec: Fields | None) -> bool:
     is_supported = loop.findings.supports(_FEATURES[read.mode], loop.path)
+    if read.mode is LoopMode.FANOUT and spec is not None:
+        if read.frame is not None:
+            is_supported = loop.findings.supports(Feature.FANOUT_FRAME, (*spec.path, "frame")) and is_supported
+        if read.key is not None:
+            is_supported = loop.findings.supports(Feature.FANOUT_KEY, (*spec.path, "key")) and is_supported
     if read.engine is Engine.SPARK and spec is not None:
         return loop.findings.supports(Feature.LOOP_SPARK, (*spec.path, "engine")) and is_supported
     return is_supported

@@ -23,6 +23,8 @@ class Feature(StrEnum):
     LOOP_SEQUENTIAL = "loop.sequential"
     LOOP_PARALLEL = "loop.parallel"
     LOOP_FANOUT = "loop.fanout"
+    FANOUT_FRAME = "fanout.frame"
+    FANOUT_KEY = "fanout.key"
     LOOP_CURSOR = "loop.cursor"
     LOOP_FRAME = "loop.frame"
     FRAME_BISECT = "frame.bisect"
@@ -53,6 +55,8 @@ TITLES: Final[dict[Feature, str]] = {
     Feature.LOOP_SEQUENTIAL: "`loop`",
     Feature.LOOP_PARALLEL: "a parallel `loop`",
     Feature.LOOP_FANOUT: "a `loop` with fan-out",
+    Feature.FANOUT_FRAME: "`frame` of a fan-out",
+    Feature.FANOUT_KEY: "`key` of a fan-out",
     Feature.LOOP_CURSOR: "a `loop` over a cursor",
     Feature.LOOP_FRAME: "`frame` of a loop",
     Feature.FRAME_BISECT: "`on_failure: bisect` of a frame",
@@ -100,6 +104,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.FRAME_BISECT,
         Feature.KEYCHAIN,
         Feature.LOOP_CURSOR,
+        Feature.LOOP_FANOUT,
         Feature.LOOP_FRAME,
         Feature.LOOP_PARALLEL,
         Feature.LOOP_SEQUENTIAL,

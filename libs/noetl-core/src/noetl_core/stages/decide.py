@@ -8,6 +8,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.fold import State
 from noetl_core.recorded import Recorded
 from noetl_core.stages.events import FrameEnd
+from noetl_core.stages.fanout import FANOUT, shard_end
 
 
 def after_frame(state: State, ended: FrameEnd, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
@@ -16,5 +17,17 @@ def after_frame(state: State, ended: FrameEnd, plan: Plan, cause: Recorded) -> t
     if loop is None or loop.loop_id != ended.loop_id or not loop.is_open:
         return ()
     router = router_for(state, plan, cause)
-    router.go_on(ended.step)
+    stage = state.execution.stages.get(ended.step)
+    if stage is not None and stage.kind == FANOUT and (shard := shard_end(ended)) is not None:
+        router.add(shard)
+    if not _is_followed(state, ended):
+        router.go_on(ended.step)
     return router.facts
+
+
+def _is_followed(state: State, ended: FrameEnd) -> bool:
+    """Whether another end of the same loop was held back behind this one: the loop is not over before that is told."""
+    return any(
+        held.event_type.startswith("frame.") and held.meta.get("loop_id") == ended.loop_id
+        for held in state.execution.released
+    )

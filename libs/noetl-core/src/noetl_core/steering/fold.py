@@ -78,6 +78,9 @@ def _is_covered(execution: Execution, content: object) -> bool:
     ends = CommandCompleted | CommandFailed | FrameCommitted | FrameFailed | FrameAbandoned
     if not isinstance(content, ends) or content.loop_id is None:
         return False
+    stage = execution.stages.get(content.step)
+    if stage is not None and stage.loop_id == content.loop_id and stage.kind == "fanout":
+        return False  # the end of each of its items is told, and as many are held as run at once
     return any(held.meta.get("loop_id") == content.loop_id and held.event_type in _ENDS for held in execution.held)
 
 

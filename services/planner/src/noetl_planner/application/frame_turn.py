@@ -17,6 +17,7 @@ from noetl_core.ports.commands import Worker
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.dispatch import may_dispatch, next_frame, outcome_of, stage_of
 from noetl_core.stages.events import FrameCommitted, FrameDispatched, FrameFailed, FrameHeartbeat, FrameStarted
+from noetl_core.stages.fanout import FANOUT, enqueued
 from noetl_core.stages.state import Frame, Stage, attempt_key
 
 from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
@@ -100,6 +101,9 @@ class FrameTurns:
         meta = {"decided_through": cause} if cause else {}
         key = f"frame/{stage.stage_id}/{slot}/{dispatched.sequence}"
         trace = turn.state.execution.trace
+        if stage.kind == FANOUT:
+            shard, named = enqueued(stage, dispatched), attempt_key(dispatched.frame_id, dispatched.attempt)
+            self._add(turn, to_draft(shard, idempotency_key=f"{named}/enqueued", meta=dict(meta), trace=trace))
         self._add(turn, to_draft(dispatched, idempotency_key=key, meta=dict(meta), trace=trace))
         if not stage.is_cursor or dispatched.payload_ref is not None:
             started = FrameStarted(worker_id=worker.worker_id, **_of(dispatched))

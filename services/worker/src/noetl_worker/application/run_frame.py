@@ -124,6 +124,9 @@ class RunFrame:
                 told.take(frame.start + number, end)
                 _keep(captured, end.captured)
             done = len(ends)
+            if told.failed and _is_tried_again(command, step, frame):
+                logs = await self._store_output(command, captured)
+                return CommandEnd(result=_failed(ends[0].outcome, retryable=True), logs=logs)
         return await self._told(command, place, frame, told, captured, stop=frame.start + done, began=began)
 
     async def _claimed(
@@ -313,9 +316,17 @@ def _found_nothing(frame: FrameRows) -> JsonObject:
     return {"status": "ok", "reference": None, "parent_ref": None, "context": context}
 
 
-def _failed(outcome: Outcome) -> JsonObject:
+def _is_tried_again(command: GrantedCommand, step: Step, frame: FrameRows) -> bool:
+    """§7.6: an item of a fan-out that failed is tried again alone, whatever its error."""
+    is_fanout = step.loop is not None and step.loop.mode is LoopMode.FANOUT
+    return is_fanout and command.attempt < frame.bounds.max_attempts
+
+
+def _failed(outcome: Outcome, *, retryable: bool | None = None) -> JsonObject:
     """The failure of a frame that was processed as a whole; what it kept besides its error is not stored."""
     told, _ = told_alone(outcome)
     described = told.error.to_json() if told.error else {}
     described["message"] = str(described.get("message", ""))[:1000]
+    if retryable is not None:
+        described["retryable"] = retryable
     return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": described}}
