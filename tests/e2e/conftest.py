@@ -14,6 +14,8 @@ SETTINGS = {
     "NOETL_REHINT_SECONDS": "1",
     "NOETL_REAPER_INTERVAL_SECONDS": "1",
     "NOETL_LOG_LEVEL": "debug",
+    # A JVM on a busy machine.
+    "NOETL_SPARK_START_SECONDS": "400",
 }
 
 

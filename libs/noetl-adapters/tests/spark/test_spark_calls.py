@@ -53,7 +53,7 @@ class Session:
         self.progressed: list[str] = []
         environment = {**os.environ, "NOETL_PAYLOAD_URL": directory.as_uri()}
         # No more threads than a test can fill.
-        settings = SparkSettings(master="local[2]", memory="512m")
+        settings = SparkSettings(master="local[2]", memory="512m", start_seconds=500)
         self.driver = SparkDriver(settings, environment=environment, reports=self)
 
     def session(self, state: str) -> None:
@@ -223,7 +223,7 @@ async def test_a_cancelled_call_gives_its_threads_back(session: Session) -> None
     before = session.driver.process_ids
     code = SLEEPS.format(tasks=2)
     slow = asyncio.create_task(session.run("slow", code=code))
-    await until(lambda: "slow" in session.progressed)
+    await until(lambda: "slow" in session.progressed, seconds=300)
 
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -238,7 +238,7 @@ async def test_a_jvm_that_is_killed_takes_its_driver_and_its_calls_with_it(sessi
     driver_pid, jvm_pid = session.driver.process_ids
     code = SLEEPS.format(tasks=1)
     waiting = asyncio.create_task(session.run("waiting", code=code))
-    await until(lambda: "waiting" in session.progressed)
+    await until(lambda: "waiting" in session.progressed, seconds=300)
 
     os.kill(jvm_pid, signal.SIGKILL)
     end = await waiting

@@ -91,6 +91,13 @@ class Driver:
                 ended.set()
                 del self._running[call.call_id]
         self.send({**answer, "stdout": printed.text()})
+        if self._is_stopped():
+            os._exit(JVM_GONE)
+
+    def _is_stopped(self) -> bool:
+        """Whether user code has ended the session, which is everybody's: the next call gets another."""
+        context = self._spark.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
 
     def _is_jvm_gone(self, error: BaseException) -> bool:
         """Whether an error may be what is seen of a JVM that dies, and one does; code has such errors of its own."""

@@ -38,7 +38,8 @@ PASSED_VARIABLES: Final = (
 )
 """What user code may know, since it runs there; tokens of the worker are not among it."""
 PASSED_PREFIXES: Final = ("SPARK_", "PYSPARK_", "KUBERNETES_SERVICE_")
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 5.0
+"""Of the time that a worker has to stop; what is not done by then is killed, which loses nothing."""
 
 
 class SparkReports(Protocol):
