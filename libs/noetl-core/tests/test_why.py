@@ -14,7 +14,7 @@ from noetl_core.loops.state import Loop
 from noetl_core.payloads import refer_to
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.playbook.validate import parse_playbook
-from noetl_core.ports.workers import PresentWorker, WorkerReport
+from noetl_core.ports.workers import PresentWorker, WaitingRetry, WorkerReport
 from noetl_core.steering.state import HeldCause
 from noetl_core.why import MAX_REASONS, Reason, ReasonKind, explain
 
@@ -71,6 +71,24 @@ def test_a_running_call_names_its_worker_its_lease_and_its_attempt() -> None:
     assert reason.text == "step 'load', attempt 2 runs on worker 'w'"
     assert reason.details["worker_id"] == "w"
     assert reason.details["lease_until"] == "2026-01-01T12:05:30.000000Z"
+
+
+def test_a_call_that_is_tried_again_says_when_and_how_often() -> None:
+    running = command(CommandStatus.STARTED, worker_id="w", lease_until=NOW + timedelta(seconds=30))
+    tries = [
+        WaitingRetry(command_id=one, task="fetch", attempt=3, attempts=5, next_at=NOW + timedelta(seconds=after))
+        for one, after in (("another", 1), ("c", 90), ("c", 60))
+    ]
+    busy = worker("w", slots=1, busy=1)
+    present = replace(busy, report=replace(busy.report, retries=tuple(tries)))
+
+    reason = only(explain(state(running), now=NOW, workers=(present,)))
+
+    assert reason.text == (
+        "step 'load' runs on worker 'w': task 'fetch' failed, try 3 of 5 comes at 2026-01-01T12:06:00.000000Z"
+    )
+    assert (reason.details["try"], reason.details["tries"]) == (3, 5)
+    assert reason.details["next_try_at"] == "2026-01-01T12:06:00.000000Z"
 
 
 def test_a_worker_whose_lease_is_over_is_silent() -> None:

@@ -14,7 +14,7 @@ from noetl_core.deadlines.state import DeadlineOf, open_deadlines
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
 from noetl_core.fold import State
 from noetl_core.playbook.graph import Graph
-from noetl_core.ports.workers import PresentWorker
+from noetl_core.ports.workers import PresentWorker, WaitingRetry
 from noetl_core.timestamps import format_time
 
 MAX_REASONS = 50
@@ -189,13 +189,25 @@ def _command(command: Command, *, now: datetime, workers: Sequence[PresentWorker
             since=command.lease_until,
             details=details,
         )
+    text = f"{what}{attempt} runs on worker {command.worker_id!r}"
+    again = _next_try(command, workers)
+    if again is not None:
+        next_at = format_time(again.next_at)
+        details |= {"task": again.task, "try": again.attempt, "tries": again.attempts, "next_try_at": next_at}
+        text += f": task {again.task!r} failed, try {again.attempt} of {again.attempts} comes at {next_at}"
     return Reason(
         kind=ReasonKind.RUNNING,
-        text=f"{what}{attempt} runs on worker {command.worker_id!r}",
+        text=text,
         step=command.step,
         since=command.issued_at,
         details=details,
     )
+
+
+def _next_try(command: Command, workers: Sequence[PresentWorker] | None) -> WaitingRetry | None:
+    """The call of a command that waits to be tried again, if its worker has said so; the one that comes first."""
+    told = [one for worker in workers or () for one in worker.report.retries if one.command_id == command.command_id]
+    return min(told, key=lambda one: one.next_at, default=None)
 
 
 def _name(command: Command) -> str:

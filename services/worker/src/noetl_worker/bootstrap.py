@@ -52,6 +52,7 @@ from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.application.tool_call import Tool
+from noetl_worker.application.waiting_retries import WaitingRetries
 from noetl_worker.entrypoints.presence import leave, tell_presence
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, on_stopped, pull_work
 from noetl_worker.settings import Settings
@@ -127,6 +128,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     loops = LoopResults(EventLogClient(channel), rows.values)
     children, limits = ChildCalls(ExecutionClient(channel), rows.values, loops=loops), RateLimits()
+    retries = WaitingRetries()
     instance = group.settings.instance
     locator = group.settings.topology.locator_of(instance)
     worker, resting = Worker(worker_id=instance, pool=settings.pool, locator=locator), Resting()
@@ -141,6 +143,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
                 keychain=keychain,
                 children=children,
                 limits=limits,
+                retries=retries,
                 streams=TellChunks(
                     commands=commands,
                     log=EventLogClient(channel),
@@ -156,7 +159,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             rows=rows,
             loops=loops,
             # Rows of frames have no events of their own, and so no chunks.
-            frame_pipeline=Pipeline(tools, keychain=keychain, children=children, limits=limits),
+            frame_pipeline=Pipeline(tools, keychain=keychain, children=children, limits=limits, retries=retries),
             claim_rows=ClaimRows(tools, persist=persist, tell=frames, worker=worker, keychain=keychain),
         ),
         worker=worker,
@@ -195,6 +198,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             kinds=tools.kinds,
             version=version("noetl-worker"),
             locator=locator,
+            retries=retries.told(),
         )
 
     group.loop(

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from noetl_core.playbook.model import Step
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand
+from noetl_core.ports.workers import WaitingRetry
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.application.waiting_retries import WaitingRetries
 
 Answer = Callable[[ToolCall, int], Outcome]
 
@@ -30,6 +32,9 @@ class Scripted:
         return self._answer(call, len(self.inputs))
 
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
 def step_of(yaml: str) -> Step:
     head = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\nworkflow:\n- step: s\n"
     playbook, _ = parse_playbook(head + yaml, supported=EVERYTHING)
@@ -40,11 +45,16 @@ def failure(code: str = "TIMEOUT", kind: ErrorKind = ErrorKind.TIMEOUT) -> Outco
     return Outcome.failed(kind=kind, code=code, message="no")
 
 
-async def run(yaml: str, answer: Answer, **names: Any) -> tuple[PipelineEnd, Scripted, list[float]]:
+async def run(
+    yaml: str, answer: Answer, *, told: list[tuple[WaitingRetry, ...]] | None = None, **names: Any
+) -> tuple[PipelineEnd, Scripted, list[float]]:
     slept: list[float] = []
+    retries = WaitingRetries(now=lambda: NOON)
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
+        if told is not None:
+            told.append(retries.told())
 
     command = GrantedCommand(
         key=CommandKey(execution_id=1, command_id="c"),
@@ -60,8 +70,10 @@ async def run(yaml: str, answer: Answer, **names: Any) -> tuple[PipelineEnd, Scr
     )
     tool = Scripted(answer)
     visible: Mapping[str, object] = {"ctx": names, **names}
-    end = await Pipeline(tool, sleep=sleep, chance=lambda: 0.0, max_task_runs=50)(command, step_of(yaml), visible)
+    pipeline = Pipeline(tool, sleep=sleep, chance=lambda: 0.0, max_task_runs=50, retries=retries)
+    end = await pipeline(command, step_of(yaml), visible)
     assert isinstance(end, PipelineEnd)
+    assert retries.told() == ()
     return end, tool, slept
 
 
@@ -116,6 +128,14 @@ async def test_retry_counts_all_runs_and_backs_off() -> None:
     assert (len(tool.inputs), slept) == (3, [0.5, 1.0])
     assert end.outcome.data == "ok"
     assert end.outcome.meta.attempt == 3
+
+
+async def test_who_asks_meanwhile_learns_when_it_is_tried_again() -> None:
+    told: list[tuple[WaitingRetry, ...]] = []
+    await run(RETRYING, lambda call, n: failure() if n < 3 else Outcome(data="ok"), told=told)
+
+    assert [(one.command_id, one.attempt, one.attempts) for (one,) in told] == [("c", 2, 4), ("c", 3, 4)]
+    assert [one.next_at - NOON for (one,) in told] == [timedelta(seconds=0.5), timedelta(seconds=1)]
 
 
 async def test_retry_gives_up_with_the_last_error() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import asyncpg
 from noetl_core.errors import InvalidInput
-from noetl_core.ports.workers import MAX_WORKERS, PresentWorker, WorkerReport
+from noetl_core.ports.workers import MAX_WORKERS, PresentWorker, WaitingRetry, WorkerReport
+from noetl_core.timestamps import format_time, parse_time
 
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
@@ -33,6 +34,10 @@ class PostgresWorkerPresence:
             "busy": report.busy,
             "kinds": [*report.kinds],
             "version": report.version,
+            "retries": [
+                [one.command_id, one.task, one.attempt, one.attempts, format_time(one.next_at)]
+                for one in report.retries
+            ],
         }
         async with translated(), self._pool.acquire() as connection:
             await connection.execute(self._sql["report"], report.worker_id, lease_seconds, json.dumps(capacity))
@@ -59,5 +64,9 @@ def _worker(row: asyncpg.Record) -> PresentWorker:
         busy=said.get("busy", 0),
         kinds=tuple(said.get("kinds", ())),
         version=said.get("version", ""),
+        retries=tuple(
+            WaitingRetry(command_id=command, task=task, attempt=attempt, attempts=attempts, next_at=parse_time(next_at))
+            for command, task, attempt, attempts, next_at in said.get("retries", ())
+        ),
     )
     return PresentWorker(report=report, started_at=row["started_at"], heard_at=row["heard_at"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl.worker.v1 import worker_pb2 as pb
-from noetl_core.ports.workers import PresentWorker, WorkerReport
+from noetl_core.ports.workers import PresentWorker, WaitingRetry, WorkerReport
 
 from noetl_contracts.mapping.times import moment, timestamp
 
@@ -18,6 +18,16 @@ def report_message(report: WorkerReport) -> pb.WorkerReport:
         busy=report.busy,
         kinds=report.kinds,
         version=report.version,
+        retries=[
+            pb.WaitingRetry(
+                command_id=one.command_id,
+                task=one.task,
+                attempt=one.attempt,
+                attempts=one.attempts,
+                next_at=timestamp(one.next_at),
+            )
+            for one in report.retries
+        ],
     )
 
 
@@ -31,6 +41,16 @@ def report(message: pb.WorkerReport) -> WorkerReport:
         busy=message.busy,
         kinds=tuple(message.kinds),
         version=message.version,
+        retries=tuple(
+            WaitingRetry(
+                command_id=one.command_id,
+                task=one.task,
+                attempt=one.attempt,
+                attempts=one.attempts,
+                next_at=moment(one.next_at),
+            )
+            for one in message.retries
+        ),
     )
 
 

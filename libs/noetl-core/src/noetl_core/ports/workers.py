@@ -12,6 +12,17 @@ MAX_WORKERS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingRetry:
+    """A call that failed, and is tried again as attempt so and so of so many; by the worker's clock."""
+
+    command_id: str
+    task: str
+    attempt: int
+    attempts: int
+    next_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
     """What a worker says about itself."""
 
@@ -22,6 +33,8 @@ class WorkerReport:
     busy: int = 0
     kinds: tuple[str, ...] = ()
     version: str = ""
+    retries: tuple[WaitingRetry, ...] = ()
+    """Calls of its commands that wait to be tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

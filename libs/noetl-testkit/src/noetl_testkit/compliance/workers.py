@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from datetime import UTC, datetime
 
 import pytest
 from noetl_core.errors import InvalidInput
-from noetl_core.ports.workers import WorkerPresence, WorkerReport
+from noetl_core.ports.workers import WaitingRetry, WorkerPresence, WorkerReport
 
+RETRY = WaitingRetry(
+    command_id="c", task="fetch", attempt=2, attempts=5, next_at=datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+)
 ADA = WorkerReport(
-    worker_id="ada", pool="large", locator="noetl://x", slots=8, busy=3, kinds=("http", "python"), version="1"
+    worker_id="ada",
+    pool="large",
+    locator="noetl://x",
+    slots=8,
+    busy=3,
+    kinds=("http", "python"),
+    version="1",
+    retries=(RETRY,),
 )
 BOB = WorkerReport(worker_id="bob", slots=2)
 

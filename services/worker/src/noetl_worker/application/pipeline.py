@@ -42,6 +42,7 @@ from noetl_worker.application.scopes import PipelineScope
 from noetl_worker.application.task_loop import ItemWait, TaskLoopRun
 from noetl_worker.application.tool_call import Tool as CallableTool
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.application.waiting_retries import WaitingRetries
 
 MAX_TASK_RUNS = 100_000
 
@@ -91,8 +92,10 @@ class Pipeline:
         keychain: Keychain | None = None,
         children: ChildCalls | None = None,
         streams: TellChunks | None = None,
+        retries: WaitingRetries | None = None,
     ) -> None:
         self._tool = tool
+        self._retries = retries or WaitingRetries()
         self._streams = PipelineStreams(streams) if streams else None
         self._children = children
         self._keychain = keychain or Keychain()
@@ -218,7 +221,11 @@ class Pipeline:
             outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
             action, retry = run.judge(task, tool, outcome, attempt)
             if retry is not None and attempt < retry.attempts and run.task_runs < self._max_task_runs:
-                await self._sleep(retry.delay(run=attempt, chance=self._chance))
+                seconds = retry.delay(run=attempt, chance=self._chance)
+                with self._retries.waiting(
+                    run.command.key, task=task.label, attempt=attempt + 1, attempts=retry.attempts, seconds=seconds
+                ):
+                    await self._sleep(seconds)
                 continue
             return outcome, action
         raise AssertionError("unreachable")

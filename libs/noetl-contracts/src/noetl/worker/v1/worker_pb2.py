@@ -25,29 +25,31 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnoetl/worker/v1/worker.proto\x12\x0fnoetl.worker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"}\n\x0cWorkerReport\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\x12\r\n\x05slots\x18\x04 \x01(\x05\x12\x0c\n\x04\x62usy\x18\x05 \x01(\x05\x12\r\n\x05kinds\x18\x06 \x03(\t\x12\x0f\n\x07version\x18\x07 \x01(\t\"\x95\x01\n\x06Worker\x12-\n\x06report\x18\x01 \x01(\x0b\x32\x1d.noetl.worker.v1.WorkerReport\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08heard_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"U\n\rReportRequest\x12-\n\x06report\x18\x01 \x01(\x0b\x32\x1d.noetl.worker.v1.WorkerReport\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\"\x10\n\x0eReportResponse\"!\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"\x0f\n\rLeaveResponse\"\x1b\n\x0bListRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"8\n\x0cListResponse\x12(\n\x07workers\x18\x01 \x03(\x0b\x32\x17.noetl.worker.v1.Worker2\xe7\x01\n\rWorkerService\x12I\n\x06Report\x12\x1e.noetl.worker.v1.ReportRequest\x1a\x1f.noetl.worker.v1.ReportResponse\x12\x46\n\x05Leave\x12\x1d.noetl.worker.v1.LeaveRequest\x1a\x1e.noetl.worker.v1.LeaveResponse\x12\x43\n\x04List\x12\x1c.noetl.worker.v1.ListRequest\x1a\x1d.noetl.worker.v1.ListResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnoetl/worker/v1/worker.proto\x12\x0fnoetl.worker.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x01\n\x0cWorkerReport\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\x12\r\n\x05slots\x18\x04 \x01(\x05\x12\x0c\n\x04\x62usy\x18\x05 \x01(\x05\x12\r\n\x05kinds\x18\x06 \x03(\t\x12\x0f\n\x07version\x18\x07 \x01(\t\x12.\n\x07retries\x18\x08 \x03(\x0b\x32\x1d.noetl.worker.v1.WaitingRetry\"\x80\x01\n\x0cWaitingRetry\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\x05\x12\x10\n\x08\x61ttempts\x18\x04 \x01(\x05\x12+\n\x07next_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x95\x01\n\x06Worker\x12-\n\x06report\x18\x01 \x01(\x0b\x32\x1d.noetl.worker.v1.WorkerReport\x12.\n\nstarted_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08heard_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"U\n\rReportRequest\x12-\n\x06report\x18\x01 \x01(\x0b\x32\x1d.noetl.worker.v1.WorkerReport\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\"\x10\n\x0eReportResponse\"!\n\x0cLeaveRequest\x12\x11\n\tworker_id\x18\x01 \x01(\t\"\x0f\n\rLeaveResponse\"\x1b\n\x0bListRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"8\n\x0cListResponse\x12(\n\x07workers\x18\x01 \x03(\x0b\x32\x17.noetl.worker.v1.Worker2\xe7\x01\n\rWorkerService\x12I\n\x06Report\x12\x1e.noetl.worker.v1.ReportRequest\x1a\x1f.noetl.worker.v1.ReportResponse\x12\x46\n\x05Leave\x12\x1d.noetl.worker.v1.LeaveRequest\x1a\x1e.noetl.worker.v1.LeaveResponse\x12\x43\n\x04List\x12\x1c.noetl.worker.v1.ListRequest\x1a\x1d.noetl.worker.v1.ListResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'noetl.worker.v1.worker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_WORKERREPORT']._serialized_start=82
-  _globals['_WORKERREPORT']._serialized_end=207
-  _globals['_WORKER']._serialized_start=210
-  _globals['_WORKER']._serialized_end=359
-  _globals['_REPORTREQUEST']._serialized_start=361
-  _globals['_REPORTREQUEST']._serialized_end=446
-  _globals['_REPORTRESPONSE']._serialized_start=448
-  _globals['_REPORTRESPONSE']._serialized_end=464
-  _globals['_LEAVEREQUEST']._serialized_start=466
-  _globals['_LEAVEREQUEST']._serialized_end=499
-  _globals['_LEAVERESPONSE']._serialized_start=501
-  _globals['_LEAVERESPONSE']._serialized_end=516
-  _globals['_LISTREQUEST']._serialized_start=518
-  _globals['_LISTREQUEST']._serialized_end=545
-  _globals['_LISTRESPONSE']._serialized_start=547
-  _globals['_LISTRESPONSE']._serialized_end=603
-  _globals['_WORKERSERVICE']._serialized_start=606
-  _globals['_WORKERSERVICE']._serialized_end=837
+  _globals['_WORKERREPORT']._serialized_start=83
+  _globals['_WORKERREPORT']._serialized_end=256
+  _globals['_WAITINGRETRY']._serialized_start=259
+  _globals['_WAITINGRETRY']._serialized_end=387
+  _globals['_WORKER']._serialized_start=390
+  _globals['_WORKER']._serialized_end=539
+  _globals['_REPORTREQUEST']._serialized_start=541
+  _globals['_REPORTREQUEST']._serialized_end=626
+  _globals['_REPORTRESPONSE']._serialized_start=628
+  _globals['_REPORTRESPONSE']._serialized_end=644
+  _globals['_LEAVEREQUEST']._serialized_start=646
+  _globals['_LEAVEREQUEST']._serialized_end=679
+  _globals['_LEAVERESPONSE']._serialized_start=681
+  _globals['_LEAVERESPONSE']._serialized_end=696
+  _globals['_LISTREQUEST']._serialized_start=698
+  _globals['_LISTREQUEST']._serialized_end=725
+  _globals['_LISTRESPONSE']._serialized_start=727
+  _globals['_LISTRESPONSE']._serialized_end=783
+  _globals['_WORKERSERVICE']._serialized_start=786
+  _globals['_WORKERSERVICE']._serialized_end=1017
 # @@protoc_insertion_point(module_scope)

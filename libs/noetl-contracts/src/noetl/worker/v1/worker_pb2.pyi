@@ -32,6 +32,7 @@ class WorkerReport(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Name of the process, as in its claims."""
     pool: _builtins.str
@@ -48,6 +49,10 @@ class WorkerReport(_message.Message):
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Tool kinds that it can run."""
 
+    @_builtins.property
+    def retries(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingRetry]:
+        """Calls of its commands that wait to be tried again, the next ones first."""
+
     def __init__(
         self,
         *,
@@ -58,14 +63,55 @@ class WorkerReport(_message.Message):
         busy: _builtins.int = ...,
         kinds: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.str = ...,
+        retries: _abc.Iterable[Global___WaitingRetry] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "kinds", b"kinds", "locator", b"locator", "pool", b"pool", "slots", b"slots", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "kinds", b"kinds", "locator", b"locator", "pool", b"pool", "retries", b"retries", "slots", b"slots", "version", b"version", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WorkerReport: _TypeAlias = WorkerReport  # noqa: Y015
+
+@_typing.final
+class WaitingRetry(_message.Message):
+    """A call that failed and is tried again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMAND_ID_FIELD_NUMBER: _builtins.int
+    TASK_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    NEXT_AT_FIELD_NUMBER: _builtins.int
+    command_id: _builtins.str
+    """Command whose call it is."""
+    task: _builtins.str
+    """Label of the task."""
+    attempt: _builtins.int
+    """Which attempt comes next, from 1."""
+    attempts: _builtins.int
+    """How many attempts there are at most."""
+    @_builtins.property
+    def next_at(self) -> _timestamp_pb2.Timestamp:
+        """When it comes, by the worker's clock."""
+
+    def __init__(
+        self,
+        *,
+        command_id: _builtins.str = ...,
+        task: _builtins.str = ...,
+        attempt: _builtins.int = ...,
+        attempts: _builtins.int = ...,
+        next_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_at", b"next_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "attempts", b"attempts", "command_id", b"command_id", "next_at", b"next_at", "task", b"task"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingRetry: _TypeAlias = WaitingRetry  # noqa: Y015
 
 @_typing.final
 class Worker(_message.Message):
