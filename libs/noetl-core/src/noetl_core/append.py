@@ -246,9 +246,8 @@ def _check_draft(draft: Draft) -> None:
         raise InvalidInput(f"{draft.event_type}: terminal events, and only they, have the key {END_KEY!r}")
     if draft.aggregate_type != EXECUTION_AGGREGATE and not draft.aggregate_id:
         raise InvalidInput(f"{draft.event_type} is about a {draft.aggregate_type} and does not say which")
-    for name in _indexed_texts(draft):
-        if len(name) > MAX_NAME_CHARACTERS:
-            raise InvalidInput(f"{draft.event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
+    if max(map(len, _indexed_texts(draft))) > MAX_NAME_CHARACTERS:
+        raise InvalidInput(f"{draft.event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
     if draft.result is not None:
         check_result_shape(draft.result)
 
@@ -267,9 +266,10 @@ def _indexed_texts(draft: Draft) -> tuple[str, ...]:
         draft.frame_id,
         draft.command_id,
     )
-    if not draft.meta:
+    meta = draft.meta
+    if not meta or ("loop_id" not in meta and "epoch_id" not in meta):
         return texts
-    extracts = (draft.meta.get("loop_id"), draft.meta.get("epoch_id"))
+    extracts = (meta.get("loop_id"), meta.get("epoch_id"))
     return (*texts, *(text for text in extracts if isinstance(text, str)))
 
 

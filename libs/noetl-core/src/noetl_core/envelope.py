@@ -177,8 +177,8 @@ def verify_link(event: StoredEvent) -> None:
 
 def check_result_shape(result: Mapping[str, Any]) -> None:
     """Refuse a result that carries more than status, references and scalars; the database refuses it too."""
-    extra = result.keys() - RESULT_KEYS
-    if extra:
+    if not result.keys() <= RESULT_KEYS:
+        extra = result.keys() - RESULT_KEYS
         raise InvalidInput(f"a result has only {sorted(RESULT_KEYS)}, not {sorted(extra)}")
     if result.get("status") not in RESULT_STATUSES:
         raise InvalidInput(f"result status {result.get('status')!r} is none of {sorted(RESULT_STATUSES)}")
@@ -189,8 +189,9 @@ def check_result_shape(result: Mapping[str, Any]) -> None:
     reference = result.get("reference") or {}
     if IPC in reference and not {"uri", "sha256"} <= reference.keys():
         raise InvalidInput("the reference of a result hints at a copy, and does not say where the payload itself is")
-    inline = (result.get("context") or {}).keys() & FORBIDDEN_CONTEXT_KEYS
-    if inline:
+    context = result.get("context")
+    if context and not FORBIDDEN_CONTEXT_KEYS.isdisjoint(context):
+        inline = context.keys() & FORBIDDEN_CONTEXT_KEYS
         raise InvalidInput(f"data never rides in events: {sorted(inline)} in the result's context")
 
 

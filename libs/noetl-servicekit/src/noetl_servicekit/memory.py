@@ -3,12 +3,12 @@
 import gc
 from typing import Final
 
-YOUNG_OBJECTS: Final = 50_000
+YOUNG_OBJECTS: Final = 100_000
 """An append of a hundred events makes some thousand objects, none of them in a cycle."""
 
 
 def collect_rarely() -> None:
-    """Leave alone what was loaded at the start, and look for cycles a tenth as often as by default."""
+    """Leave alone what was loaded at the start, and look for cycles rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from noetl_core.canonical import native
@@ -15,9 +16,7 @@ class SpeltObject(dict[str, JsonValue]):
 
     __slots__ = ("spelt",)
 
-    def __init__(self, value: dict[str, JsonValue], spelt: bytes) -> None:
-        super().__init__(value)
-        self.spelt = spelt
+    spelt: bytes
 
     def _unchangeable(self, *_args: Any, **_kwargs: Any) -> NoReturn:
         raise TypeError("an object that keeps its spelling cannot be changed; copy it with dict()")
@@ -25,8 +24,15 @@ class SpeltObject(dict[str, JsonValue]):
     __setitem__ = __delitem__ = __ior__ = _unchangeable
     clear = pop = popitem = setdefault = update = _unchangeable
 
-    def __reduce__(self) -> tuple[type[SpeltObject], tuple[dict[str, JsonValue], bytes]]:
-        return SpeltObject, (dict(self), self.spelt)
+    def __reduce__(self) -> tuple[Callable[..., SpeltObject], tuple[dict[str, JsonValue], bytes]]:
+        return _keeping, (dict(self), self.spelt)
+
+
+def _keeping(value: dict[str, JsonValue], spelt: bytes) -> SpeltObject:
+    # Not by a constructor of its own, which would take as long as the copy.
+    kept = SpeltObject(value)
+    kept.spelt = spelt
+    return kept
 
 
 def read_spelt(data: bytes) -> JsonValue:
@@ -37,7 +43,7 @@ def read_spelt(data: bytes) -> JsonValue:
     try:
         value = native.read(data)
         if type(value) is dict and suits(value) and native.write(value) == data:
-            return SpeltObject(value, data)
+            return _keeping(value, data)
     except (ValueError, TypeError):
         pass  # the strict reader says what is wrong, or takes what this one does not
     return decode(data)
