@@ -28,7 +28,7 @@ from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, ProjectionClient
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, FrameClient, ProjectionClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
@@ -50,6 +50,7 @@ from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.finalize_execution import FinalizeExecution
+from noetl_api.application.frames import StageFrames
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
@@ -216,6 +217,9 @@ class Api:
             read_variables=ReadVariables(executions=query_executions, payloads=payloads),
             issued_commands=IssuedCommands(
                 events=PostgresEventFinder(pool), executions=query_executions, planner=planner
+            ),
+            stage_frames=StageFrames(
+                executions=query_executions, planner=FrameClient(planner) if planner is not None else None
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),

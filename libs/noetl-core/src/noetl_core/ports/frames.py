@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand, Variables, Worker
 from noetl_core.stages.rows import FrameRows
 
-ANY_SLOT = -1
+DURABLE: Final = ("uri", "ref", "locator", "tier3_uri")
+"""What a reference calls the place that is trusted to exist."""
+ANY_SLOT: Final = -1
 """Whichever slot of the stage is free."""
 
 
@@ -52,6 +54,15 @@ class FrameClaim:
     refusal: str = ""
 
 
+def has_only_hint(value: object) -> bool:
+    """Whether something in it refers to a copy in the memory of a node (`ipc`) and to nothing that lasts."""
+    if isinstance(value, Mapping):
+        if value.get("ipc") and not any(value.get(name) for name in DURABLE):
+            return True
+        return any(has_only_hint(one) for one in value.values())
+    return isinstance(value, list | tuple) and any(has_only_hint(one) for one in value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedRows:
     """What became of the rows of a frame, up to before `stop`; the outcomes themselves are stored."""
@@ -68,6 +79,8 @@ class CommittedRows:
             raise InvalidInput("a frame is committed with counts of its rows")
         if not self.result.get("reference") and self.success + self.failed > 0:
             raise InvalidInput("a frame is committed with a reference to where its outcomes are stored")
+        if has_only_hint(self.result):
+            raise InvalidInput("a hint of where a copy is nearby says nothing about where the outcomes are stored")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

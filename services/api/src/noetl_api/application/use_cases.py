@@ -13,6 +13,7 @@ from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.finalize_execution import FinalizeExecution
+from noetl_api.application.frames import StageFrames
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
@@ -52,6 +53,7 @@ class UseCases:
     explain_execution: ExplainExecution
     read_variables: ReadVariables
     issued_commands: IssuedCommands
+    stage_frames: StageFrames
     credentials: Credentials
     rotate_credentials: RotateCredentials
     workers: Workers
