@@ -10,6 +10,7 @@ import pytest
 from noetl_testkit.conformance import Came, Case, check, load_cases, run_all
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.local_stack import local_stack
+from noetl_testkit.reaching import unreached
 from noetl_testkit.web_server import web_server
 
 CASES = load_cases(Path(__file__).parent / "cases")
@@ -42,5 +43,6 @@ async def test_and_means_the_same_without_any_io(case: Case) -> None:
     check(case, came)
     if came.problems:
         return
+    assert unreached(runtime.log, runtime.payloads) == [], "a collector would delete what was stored"
     for cause, decided, decided_again in await runtime.decided_again(came.events):
         assert decided_again == decided, cause
