@@ -128,10 +128,10 @@ class ExecutionsHere:
 class InMemoryRuntime:
     """One planner, one worker, no network, no disk, no clock that anybody waits for."""
 
-    def __init__(self) -> None:
+    def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
         self._now = datetime(2026, 1, 1, tzinfo=UTC)
         self.log = InMemoryEventLog(clock=self._tick)
-        self.payloads = InMemoryPayloadStore()
+        self.payloads = payloads or InMemoryPayloadStore()
         self._catalog = InMemoryCatalog()
         self._playbooks = PinnedPlaybooks(self._catalog)
         self._load_plan = LoadPlan(self._playbooks, self.payloads, max_attempts=3)

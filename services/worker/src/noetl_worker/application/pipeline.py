@@ -121,8 +121,35 @@ class Pipeline:
         run = PipelineRun(command, step, scope, workbook or {}, keychain or {})
         if stand is not None:
             run.go_on_from(await asyncio.to_thread(decode_stand, stand, names, iteration))
+        return await self._go_on(run)
+
+    async def return_to_producer(self, end: PipelineEnd, lost: Outcome) -> PipelineEnd | PipelinePark | None:
+        """A result that could not be stored is a failure of the task that made it: its rules may have it run again.
+
+        None if they do not: then the failure stands.
+        """
+        run = end.run
+        task = next((task for task in run.step.tasks if task.label == run.scope.last_label), None) if run else None
+        if run is None or task is None or task.loop is not None or task.tool.stream is not None:
+            return None  # items of a loop are told apart, and chunks that were told stay told
         try:
-            return replace(await self._run_to_end(run, step), captured=run.captured)
+            attempt = lost.meta.attempt
+            action, retry = run.judge(task, run.tool_of(task), lost, attempt)
+        except (TemplateFailed, NotFound):
+            return None
+        run.position = run.step.tasks.index(task)
+        if action.do is Do.JUMP:
+            run.follow(task, lost, action)
+        elif retry is not None and attempt < retry.attempts:
+            await self._sleep(retry.delay(run=attempt, chance=self._chance))
+            run.attempts_before = attempt
+        else:
+            return None
+        return await self._go_on(run)
+
+    async def _go_on(self, run: PipelineRun) -> PipelineEnd | PipelinePark:
+        try:
+            return replace(await self._run_to_end(run, run.step), captured=run.captured, run=run)
         except _Waits as waits:
             return waits.park
 
@@ -203,7 +230,8 @@ class Pipeline:
     ) -> tuple[Outcome, Action]:
         """Run one call until its rules are content with it, or its attempts are used up."""
         answered, run.answered = run.answered, None
-        for attempt in itertools.count(answered.attempt if answered else 1):
+        before, run.attempts_before = run.attempts_before, 0
+        for attempt in itertools.count(answered.attempt if answered else before + 1):
             call = await self._keychain.opened_for(run.call(task, tool, attempt), run.keychain)
             bucket = None if answered else await self._wait_for_turn(call, task, tool)
             if tool.kind == ToolKind.PLAYBOOK and self._children is not None:

@@ -46,6 +46,8 @@ class PipelineEnd:
     """Of this activation and its arcs."""
     captured: CapturedOutput = field(default_factory=CapturedOutput)
     """What its calls printed."""
+    run: PipelineRun | None = field(default=None, repr=False, compare=False)
+    """Where it stands at its end, for who has to go back into it."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,8 @@ class PipelineRun:
     runs_before: int = 0
     around: PipelineRun | None = None
     """The pipeline whose task loops, if it runs one item of that loop."""
+    attempts_before: int = 0
+    """How often the task that runs next has run already, if its result was lost."""
     is_storable: bool = False
     """Whether what it remembers has been seen to have bytes."""
 

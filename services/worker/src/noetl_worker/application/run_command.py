@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
@@ -24,6 +25,7 @@ from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result, parent_ref_id
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.evaluate_control import EvaluateControl
+from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -87,14 +89,26 @@ class RunCommand:
         if command.frame is not None:
             return await self._run_frame(command, playbook, place)
         end = await self._run(command, playbook)
-        if isinstance(end, PipelinePark):
-            return await self._parked(place, end)
+        while True:
+            if isinstance(end, PipelinePark):
+                return await self._parked(place, end)
+            told, lost = await self._told(command, playbook, place, end)
+            again = None if lost is None else await self._pipeline.return_to_producer(end, lost)
+            if again is None:
+                return replace(told, logs=await self._store_output(command, end.captured))
+            end = again
+
+    async def _told(
+        self, command: GrantedCommand, playbook: Playbook, place: ResultPlace, end: PipelineEnd
+    ) -> tuple[CommandEnd, Outcome | None]:
+        """What the planner is told; and what came instead, if the outcome of the tasks could not be stored."""
+        lost: Outcome | None = None
         try:
             variables = await self._variables(place, end.variables)
             scope = {} if command.item else await self._scope(place, playbook.steps[command.step], end.step_scope)
         except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
-            end, variables = PipelineEnd(outcome=_not_stored(exc), captured=end.captured), Variables()
-            scope = {}
+            lost = replace(_not_stored(exc), meta=end.outcome.meta)
+            end, variables, scope = PipelineEnd(outcome=lost), Variables(), {}
         stored = await self._persist(
             place,
             end.outcome,
@@ -106,8 +120,9 @@ class RunCommand:
         result: JsonObject = {**stored.to_json(), "context": {**stored.context, **scope}}
         if end.broke and result["status"] == "ok":
             result["status"] = "break"
-        logs = await self._store_output(command, end.captured)
-        return CommandEnd(result=result, variables=variables, logs=logs)
+        if stored.reference is None and end.outcome.error is None:
+            lost = _result_not_stored(stored, end.outcome)
+        return CommandEnd(result=result, variables=variables), lost
 
     async def _parked(self, place: ResultPlace, park: PipelinePark) -> CommandEnd | CommandPark:
         """Bytes first: nobody is told that a command waits whose pipeline could not go on."""
@@ -169,6 +184,18 @@ class RunCommand:
                     media_type=json_media_type(body),
                 )
         return Variables(values=small, refs=refs)
+
+
+def _result_not_stored(stored: EventResult, outcome: Outcome) -> Outcome:
+    error = stored.context.get("error")
+    told = error if isinstance(error, dict) else {}
+    return Outcome.failed(
+        kind=ErrorKind.STORAGE_ACCESS,
+        code=REFERENCE_NOT_AVAILABLE,
+        message=str(told.get("message", "")),
+        retryable=True,
+        meta=outcome.meta,
+    )
 
 
 def _not_stored(error: NoetlError) -> Outcome:
