@@ -1,16 +1,17 @@
 """Payloads that no event reaches are marked, put aside and deleted, each in its time; all others stay."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
 
 import pytest
-from noetl_api.application.collect_payloads import StoreIsShared
+from noetl_api.application.collect_payloads import StoreIsShared, claim_payload_store
 from noetl_api.application.collection_steps import LEAST_PATIENCE_SECONDS
 from noetl_core.append import END_KEY, AppendRequest, StreamAppend
 from noetl_core.canonical import encode
 from noetl_core.collection.documents import HOLDING_JSON, json_media_type
-from noetl_core.errors import Corrupt, InvalidInput, NotPermitted, Overloaded
+from noetl_core.errors import Corrupt, InvalidInput, NotPermitted, Overloaded, Unavailable
 from noetl_core.events import to_draft
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.ports.event_log import Scope
@@ -273,3 +274,24 @@ async def test_a_document_that_is_gone_hides_nothing_and_a_damaged_one_stops_eve
     del store.objects[document.uri]
 
     assert (await collecting.run()).marked == 1
+
+
+async def test_a_store_that_is_away_or_hangs_keeps_nobody_from_starting(
+    collecting: Collecting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("noetl_api.application.collect_payloads.CLAIM_SECONDS", 0.01)
+
+    class Away(InMemoryPayloadStore):
+        async def claim(self, owner: str) -> frozenset[str]:
+            raise Unavailable("away")
+
+    class Hanging(InMemoryPayloadStore):
+        async def claim(self, owner: str) -> frozenset[str]:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    await claim_payload_store(Away(), collecting.leases)
+    await claim_payload_store(Hanging(), collecting.leases)
+    store = InMemoryPayloadStore()
+    await claim_payload_store(store, collecting.leases)
+    assert store.owners == {(await collecting.leases.installation()).log_generation}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Final
 from noetl_core.collection.cycles import may_be_marked
 from noetl_core.collection.reach import FIELD_BITS
 from noetl_core.collection.report import CollectionReport
-from noetl_core.errors import InvalidInput, NoetlError, Overloaded, Rejected
+from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Overloaded, Rejected
 from noetl_core.payloads import StoredPayload
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.leases import ShardLeases
@@ -27,6 +28,7 @@ from noetl_api.telemetry import CollectionMetrics
 
 logger = get_logger()
 
+CLAIM_SECONDS: Final = 5.0
 MAX_GRACE_SECONDS: Final = 10 * 365 * 86_400.0
 REPORT_EVERY: Final = 10_000
 """Payloads between two reports to whoever watches."""
@@ -44,9 +46,13 @@ async def claim_payload_store(payloads: CollectablePayloads, leases: ShardLeases
     A store that is away keeps nobody from starting; the next start tries again, and a collection insists on it.
     """
     try:
-        await payloads.claim((await leases.installation()).log_generation)
+        async with asyncio.timeout(CLAIM_SECONDS):
+            await payloads.claim((await leases.installation()).log_generation)
     except NoetlError as exc:
         logger.warning("payload.store_not_claimed", code=exc.code, reason=exc.message)
+    except TimeoutError:
+        reason = f"the store has not answered for {CLAIM_SECONDS:g} s"
+        logger.warning("payload.store_not_claimed", code=DeadlinePassed.code, reason=reason)
 
 
 class CollectPayloads:

@@ -59,5 +59,6 @@ async def collect_payloads(
     """Find payloads that no event reaches and, with `apply`, take their collection further: mark, withdraw, sweep."""
     wanted = body or CollectBody()
     reports = use_cases.collect_payloads(caller, scope, apply=wanted.apply, grace_seconds=wanted.grace_seconds)
-    last = [report async for report in reports][-1]
+    async for report in reports:
+        last = report
     return CollectionOut.of(last)
