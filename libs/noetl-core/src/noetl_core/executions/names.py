@@ -76,8 +76,9 @@ def outcome_names(
         total = (result.get("context") or {}).get("total", 0)
         loop = {"index": max(total - 1, 0), "first": total <= 1, "length": total, "done": True}
         fanin = {"fanin": fanin_of(result.get("context") or {})} if policy.mode is LoopMode.FANOUT else {}
-        return {"output": output, "event": {"name": "loop.done", "step": step}, "loop": loop, **fanin}
-    return {"output": output, "event": {"name": "call.error" if error else "call.done", "step": step}}
+        return {"output": output, "event": {"name": "loop.done", "step": step, "payload": known}, "loop": loop, **fanin}
+    name = "call.error" if error else "call.done"
+    return {"output": output, "event": {"name": name, "step": step, "payload": known}}
 
 
 def _facts(result: Mapping[str, Any], known: object) -> dict[str, object]:

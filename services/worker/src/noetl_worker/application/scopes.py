@@ -101,7 +101,7 @@ class PipelineScope:
         return {
             **self.names(label=label, attempt=attempt),
             "output": CallView(envelope=outcome.envelope(), result=outcome.data),
-            "event": {"name": "call.error" if error else "call.done", "step": label},
+            "event": {"name": "call.error" if error else "call.done", "step": label, "payload": outcome.result()},
             **({"error": error} if error else {}),
         }
 
