@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
 from typing import Any
 
 import pyarrow as pa
@@ -174,3 +176,27 @@ def test_half_a_table_is_corrupt() -> None:
     data = encode_value([{"a": 1}], TABLES).data
     with pytest.raises(Corrupt):
         decode_value(data[: len(data) // 2], TABLES)
+
+
+# A payload as it lies in stores: whoever changes what is written must still read this, and say so in ADR 0027.
+STORED = (
+    "eNqFUb1KxEAQns3PuUiUFEFSWKVKIXJYiY3nO1gIxyHhkkLRLCQRwfPAB/ABLCwtfBhLH8Zu/fYnx7J4ODA7f9/OzH4rpZRvjCgl"
+    "Jbu0TxOKicODsGiTT3BGNl9rH2WoynOcqsbhn9paCV0V1VCczedFJx77YrE4KrqmR2alEtdL8dAiOFmvzQSiVjTD3fFtL1rT4wv6"
+    "Cr2yPS+xK6buZfBzZwe1YwCtBqIXYJ4NjqUOjqx9Em2j/E9gPgwuVLhDBxdD+6XoGnDBoROdDejb4GMfr2xb3TfGj3ScUqbv7miG"
+    "UssjC/y7au+b2nDIgeYmzWa2jpGyxCMzGyd0YH8o0Z0pjPQbR7xiMrf/oTh9d/gZhdN2ST3LrM03842U1obWTr0+U6/P7I9ZsbcX"
+    "OTHzYvon3naPOdjQ2feirpzKz/m4ptR/TPQLsCBF1A=="
+)
+STORED_VALUE: Any = {
+    "rows": [
+        {"id": 1, "name": "Ada", "score": 1.5, "at": {"zone": None}},
+        {"id": 2, "name": None, "score": 2, "at": {"zone": None}},
+    ],
+    "row_count": 2,
+}
+
+
+def test_what_was_stored_before_is_read_and_the_same_rows_are_still_the_same_bytes() -> None:
+    stored = zlib.decompress(base64.b64decode(STORED))
+
+    assert decode_value(stored, TABLES) == STORED_VALUE
+    assert encode_value(STORED_VALUE, TABLES).data == stored
