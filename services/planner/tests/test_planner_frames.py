@@ -18,6 +18,7 @@ from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, Gran
 from noetl_core.ports.steering import SteerAction
 from noetl_core.stages.events import FrameDispatched, FrameFailed
 from noetl_core.state_json import decode_state, encode_state
+from noetl_planner.application.backlog import backlog_of, frame_backlog_of
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
 
@@ -638,3 +639,11 @@ async def test_items_of_a_fan_out_that_end_during_a_pause_are_told_when_it_is_ov
     await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="me", reason="")
     assert told(planning)["loop.shard.done"] == 2
     assert told(planning)["loop.done"] == 1
+
+
+async def test_a_scaler_sees_frames_that_workers_could_run_and_readers_all_that_are_left() -> None:
+    frames = await begun(rows(width=3), n=40)
+    await frames.claim(0)
+    assert backlog_of([frames.planning.state]) == {("default", "running"): 1, ("default", "waiting"): 2}
+    backlog = frame_backlog_of([frames.planning.state])
+    assert (backlog["loop", "running"], backlog["loop", "waiting"], backlog["fanout", "waiting"]) == (1, 9, 0)

@@ -32,8 +32,13 @@ class PlannerMetrics:
         self.open_executions = metrics.gauge("noetl_planner_open_executions", "Executions with an actor.")
         self.backlog = metrics.gauge(
             "noetl_planner_backlog_commands",
-            "Commands that wait for a worker of the pool, and those that its workers run.",
+            "Commands and frames that wait for a worker of the pool, and those that its workers run.",
             ("pool", "state"),
+        )
+        self.frame_backlog = metrics.gauge(
+            "noetl_frame_backlog",
+            "Frames of open stages that have not begun, and those that workers run.",
+            ("stage_kind", "status"),
         )
         self.hints_repeated = metrics.counter(
             "noetl_planner_hints_repeated_total", "Wake-ups sent again for work that nobody claimed."

@@ -7,10 +7,12 @@ from typing import Final
 from noetl_core.commands.state import CommandStatus
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
+from noetl_core.stages.state import Stage
 
 WAITING: Final = "waiting"
 RUNNING: Final = "running"
 STATES: Final = (WAITING, RUNNING)
+STAGE_KINDS: Final = ("loop", "fanout")
 MAX_POOLS: Final = 200
 """Playbooks name pools, and each is a line of metrics: beyond this many, the smallest are counted together."""
 OTHERS: Final = "_others"
@@ -22,7 +24,7 @@ Backlog = Mapping[tuple[str, str], int]
 
 
 def backlog_of(states: Iterable[State]) -> Backlog:
-    """Commands that a worker runs or could run now; those of a paused execution run, but wait for nobody."""
+    """Commands and frames that a worker runs or could run now; those of a paused execution run, but wait for nobody."""
     counts: Counter[tuple[str, str]] = Counter()
     for state in states:
         may_start = state.execution.status is ExecutionStatus.RUNNING
@@ -31,7 +33,27 @@ def backlog_of(states: Iterable[State]) -> Backlog:
                 counts[command.pool, WAITING] += 1
             elif command.status in _RUNNING:
                 counts[command.pool, RUNNING] += 1
-    return _bounded(counts)
+        for stage in _open_stages(state):
+            counts[stage.pool, RUNNING] += len(stage.held)
+            if may_start:  # no more frames than slots are for anybody to run now
+                counts[stage.pool, WAITING] += min(stage.frames_left, stage.max_in_flight - len(stage.held))
+    return _bounded(+counts)
+
+
+def frame_backlog_of(states: Iterable[State]) -> Mapping[tuple[str, str], int]:
+    """Frames by kind of stage and state, those that wait for a slot of their stage too."""
+    counts: Counter[tuple[str, str]] = Counter({(kind, state): 0 for kind in STAGE_KINDS for state in STATES})
+    for state in states:
+        for stage in _open_stages(state):
+            counts[stage.kind, RUNNING] += len(stage.held)
+            counts[stage.kind, WAITING] += stage.frames_left
+    return counts
+
+
+def _open_stages(state: State) -> list[Stage]:
+    if state.execution.status.is_final:
+        return []
+    return [stage for stage in state.execution.stages.values() if stage.is_open]
 
 
 class PublishedBacklog:

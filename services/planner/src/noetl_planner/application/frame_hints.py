@@ -58,9 +58,11 @@ def _freed(drafts: Iterable[Draft]) -> Iterator[int]:
 
 def _hint(state: State, stage: Stage, slot: int, rules: TurnRules) -> Hint:
     execution_id = state.execution.execution_id
+    # The sequence tells apart the times that one slot is free: the bus drops what looks like a repetition.
+    what = {"stage_id": stage.stage_id, "slot": slot, "sequence": stage.sequence_of(slot)}
     return Hint(
         subject=rules.work_subject(stage.pool, WORK_KIND),
-        body=encode({"execution_id": str(execution_id), "stage_id": stage.stage_id, "slot": slot}),
+        body=encode({"execution_id": str(execution_id), **what}),
         execution_id=execution_id,
         message_id=f"{execution_id}/{state.stream_version}/{stage.stage_id}/{slot}",
     )

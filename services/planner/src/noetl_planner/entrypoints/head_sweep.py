@@ -13,7 +13,7 @@ from noetl_core.ports.event_log import EventLog, HeadPage
 from noetl_servicekit.logging import get_logger
 
 from noetl_planner.application.actors import Actors
-from noetl_planner.application.backlog import PublishedBacklog, backlog_of
+from noetl_planner.application.backlog import PublishedBacklog, backlog_of, frame_backlog_of
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -115,6 +115,8 @@ async def repeat_hints(
         await asyncio.sleep(every_seconds)
         for (pool, state), count in backlog.update(backlog_of(actors.states())).items():
             metrics.backlog.labels(pool=pool, state=state).set(count)
+        for (kind, status), count in frame_backlog_of(actors.states()).items():
+            metrics.frame_backlog.labels(stage_kind=kind, status=status).set(count)
         messages = [
             Message(subject=hint.subject, message_id=f"rehint/{rounds}/{hint.body.decode()}", body=hint.body)
             for hint, rounds in repeated.due(actors.hints_for_claimable())
