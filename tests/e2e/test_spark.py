@@ -10,19 +10,24 @@ from noetl_testkit.local_stack import LocalStack
 EXAMPLE = Path(__file__).parents[2] / "examples" / "howto" / "spark.yaml"
 START_SECONDS = 400.0
 """A JVM on a busy machine."""
+GONE = (FileNotFoundError, ProcessLookupError)
+"""What reading about a process that has ended, or is just ending, raises."""
 
 
 def children(pid: int) -> list[int]:
     """Processes that a process has started."""
-    listed = Path(f"/proc/{pid}/task").glob("*/children") if Path(f"/proc/{pid}").exists() else ()
-    return [int(child) for file in listed for child in file.read_text().split()]
+    try:
+        listed = list(Path(f"/proc/{pid}/task").glob("*/children"))
+        return [int(child) for file in listed for child in file.read_text().split()]
+    except GONE:
+        return []
 
 
 def is_running(pid: int) -> bool:
     """Whether it is there and more than an entry that nobody has asked for."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except GONE:
         return False
 
 
@@ -35,7 +40,7 @@ def session_of(worker: int) -> list[int]:
 def command_line(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
+    except GONE:
         return b""
 
 

@@ -93,7 +93,11 @@ def _server(name: str, config: Path, variables: dict[str, str]) -> Iterator[None
             yield
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            try:
+                process.wait(timeout=30)
+            finally:
+                process.kill()
+                process.wait()
 
 
 def test_both_layouts_are_configurations_that_the_server_accepts(tmp_path: Path) -> None:
