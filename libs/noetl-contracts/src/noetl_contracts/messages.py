@@ -1,6 +1,7 @@
 """An event as a message of the bus: its bytes are the payload, what depends on its place is in headers."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, InvalidInput
@@ -15,13 +16,16 @@ from noetl_contracts.subjects import (
     TRACEPARENT,
 )
 
+_time_text = lru_cache(maxsize=256)(format_time)
+"""Events of one append share their time."""
+
 
 def event_headers(stored: StoredEvent, trace: str) -> dict[str, str]:
     """The headers of an outbox row; the message id is a column of its own there, and added when it is sent."""
     headers = {
         STREAM_VERSION: str(stored.stream_version),
         AGGREGATE_VERSION: str(stored.aggregate_version),
-        INGEST_TIME: format_time(stored.ingest_time),
+        INGEST_TIME: _time_text(stored.ingest_time),
         PREV_CHECKSUM: stored.prev_checksum,
         CHECKSUM: stored.checksum,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 import asyncpg
 from noetl_contracts.messages import event_headers
@@ -101,11 +102,12 @@ def _event(row: asyncpg.Record) -> Message:
         prev_checksum=row["prev_checksum"],
         checksum=row["checksum"],
     )
-    subject = event_subject(
-        tenant_id=row["tenant_id"],
-        organization_id=row["organization_id"],
-        execution_id=row["execution_id"],
-        shard=row["shard"],
-    )
+    subject = _subject(row["tenant_id"], row["organization_id"], row["execution_id"], row["shard"])
     headers = event_headers(stored, trace_of(stored.body))
     return Message(subject=subject, message_id=str(row["event_id"]), body=stored.body, headers=headers)
+
+
+@lru_cache(maxsize=4096)
+def _subject(tenant_id: str, organization_id: str, execution_id: int, shard: int) -> str:
+    """The events of a stream share it."""
+    return event_subject(tenant_id=tenant_id, organization_id=organization_id, execution_id=execution_id, shard=shard)
