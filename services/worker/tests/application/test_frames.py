@@ -15,12 +15,13 @@ from noetl_core.errors import Unavailable
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import ClaimOutcome, CommandKey, GrantedCommand, Heartbeats, Variables, Worker
-from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameKey, GrantedFrame, StageSlot
+from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
 from noetl_testkit.conformance import Case
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.until import until
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.outcome import Outcome
@@ -219,6 +220,8 @@ class Planners:
 
     def __init__(self) -> None:
         self.heard: list[FrameKey] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
         command = granted(2, heartbeat_seconds=30.0)
@@ -236,7 +239,11 @@ class Planners:
 
     async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
         self.heard += keys
+        await self.answers.wait()
         return FrameBeats()
+
+    async def fail_frame(self, worker: Worker, key: FrameKey, *what: Any, **of: Any) -> FrameCommit:
+        return FrameCommit(stream_version=1)
 
 
 async def test_commands_and_frames_are_claimed_and_kept_together() -> None:
@@ -257,3 +264,35 @@ async def test_commands_and_frames_are_claimed_and_kept_together() -> None:
     due = await work.heartbeat(WORKER, [frame])
     assert (due.not_due, len(planners.heard)) == (frozenset(), 1)
     assert (await work.heartbeat(WORKER, [frame])).not_due == {frame}
+
+
+async def test_a_frame_may_be_delivered_while_its_heartbeat_is_on_the_way() -> None:
+    planners, now = Planners(), 0.0
+    both: Any = planners
+    work = WorkOfPlanners(both, both, clock=lambda: now)
+    (claimed,) = await work.claim(WORKER, [slot_key(1, stage_id="1-s", slot=0)])
+    assert claimed.command is not None
+    frame = claimed.command.key
+    now = 31.0
+    planners.answers.clear()
+    beating = asyncio.create_task(work.heartbeat(WORKER, [frame]))
+    await until(lambda: planners.heard)
+    await work.complete(WORKER, frame, {"status": "error", "context": {}}, wants_next=False)
+    planners.answers.set()
+
+    beats = await beating
+    assert (beats.lost, beats.unanswered, beats.not_due) == (frozenset(), frozenset(), frozenset())
+
+
+async def test_a_frame_that_is_granted_again_is_heard_of_no_later() -> None:
+    planners, now = Planners(), 0.0
+    both: Any = planners
+    work = WorkOfPlanners(both, both, clock=lambda: now)
+    slot = slot_key(1, stage_id="1-s", slot=0)
+    (claimed,) = await work.claim(WORKER, [slot])
+    assert claimed.command is not None
+    now = 29.0
+    await work.claim(WORKER, [slot])
+    now = 31.0
+    await work.heartbeat(WORKER, [claimed.command.key])
+    assert len(planners.heard) == 1

@@ -98,8 +98,9 @@ class WorkOfPlanners:
             lost |= {key for key in due if frame_key(key) in told.lost}
             unanswered |= {key for key in due if frame_key(key) in told.unanswered}
         for key in due:
-            if key not in unanswered:
-                self._due[key] = (now + self._due[key][1], self._due[key][1])
+            known = self._due.get(key)  # not any more, if it was delivered while we asked
+            if key not in unanswered and known is not None:
+                self._due[key] = (now + known[1], known[1])
         return Heartbeats(
             lost=frozenset(lost), unanswered=frozenset(unanswered), not_due=frozenset(frames).difference(due)
         )
@@ -136,7 +137,8 @@ class WorkOfPlanners:
     def _as_command(self, frame: GrantedFrame) -> GrantedCommand:
         key = CommandKey(execution_id=frame.key.execution_id, command_id=f"{frame.key.frame_id}/{frame.key.attempt}")
         every = frame.rows.bounds.heartbeat_seconds
-        self._due[key] = (self._clock() + every, every)
+        # One that is granted again was not heard of by that: it stays as due as it was.
+        self._due.setdefault(key, (self._clock() + every, every))
         return replace(frame.step, key=key, frame=frame.rows)
 
 
