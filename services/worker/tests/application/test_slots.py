@@ -498,3 +498,73 @@ async def test_a_command_that_waits_for_others_lends_its_slot_to_its_own_executi
     assert (slots.free, slots.is_lending) == (1, False)
     assert await slots.claim([stranger.key]) == frozenset()
     await until(lambda: ("stranger", "ok") in planner.completed)
+
+
+class StageSlots(Planner):
+    """Grants a frame to whoever asks for its slot again, and answers that claim when it is let."""
+
+    def __init__(self, frame: GrantedCommand, *, following: GrantedCommand) -> None:
+        super().__init__()
+        self.granted, self.claims = frame, 0
+        self.following = {frame.key.command_id: following}
+        self.answer_again, self.answer_end = asyncio.Event(), asyncio.Event()
+
+    async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
+        granted, self.claims = self.granted, self.claims + 1
+        if self.claims > 1:
+            await self.answer_again.wait()
+        return tuple(ClaimOutcome(key=key, command=granted) for key in keys)
+
+    async def complete(self, worker: Worker, key: CommandKey, *what: Any, **of: Any) -> Completion:
+        completion = await super().complete(worker, key, *what, **of)
+        await self.answer_end.wait()
+        return completion
+
+
+async def test_a_frame_granted_again_before_its_end_was_known_does_not_run_again() -> None:
+    frame, following, slot = command("s/0/1"), command("s/1/1"), CommandKey(execution_id=1, command_id="s/3")
+    planner, go = StageSlots(frame, following=following), asyncio.Event()
+    planner.answer_end.set()
+    begun: list[str] = []
+
+    async def run(one: GrantedCommand) -> CommandEnd:
+        begun.append(one.step)
+        await go.wait()
+        return OK
+
+    slots, _ = slots_of(planner, run, size=4)
+    await slots.claim([slot])
+    again = asyncio.create_task(slots.claim([slot]))
+    await until(lambda: planner.claims == 2)
+    go.set()
+    await until(lambda: len(planner.completed) == 2)
+    planner.answer_again.set()
+    await again
+    await until(lambda: slots.busy == 0)
+    assert begun == ["s/0/1", "s/1/1"]
+
+
+async def test_a_frame_that_a_claim_has_brought_is_not_begun_by_the_commit_before_it() -> None:
+    frame, following, slot = command("s/0/1"), command("s/1/1"), CommandKey(execution_id=1, command_id="s/3")
+    planner, go = StageSlots(frame, following=following), asyncio.Event()
+    begun: list[str] = []
+
+    async def run(one: GrantedCommand) -> CommandEnd:
+        begun.append(one.step)
+        if one is following:
+            await go.wait()
+        return OK
+
+    slots, _ = slots_of(planner, run, size=4)
+    await slots.claim([slot])
+    await until(lambda: planner.completed)
+    planner.granted = following
+    planner.answer_again.set()
+    await slots.claim([slot])
+    await until(lambda: len(begun) == 2)
+    planner.answer_end.set()
+    await until(lambda: slots.busy == 1)
+    go.set()
+    await until(lambda: slots.busy == 0)
+    assert begun == ["s/0/1", "s/1/1"]
+    assert planner.completed == [("s/0/1", "ok"), ("s/1/1", "ok")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,6 +35,8 @@ Answer = TypeVar("Answer")
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 UNUSED_LEASE_SHARE = 0.1
 """The end of a lease that is not used: two clocks do not run equally fast."""
+REMEMBERED_FRAMES = 512
+"""More than the planner can have granted again before it heard that they were delivered."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -72,6 +75,8 @@ class Slots:
         self._clock = clock
         self._sleep = sleep
         self._running: dict[CommandKey, _Running] = {}
+        self._delivered: deque[CommandKey] = deque(maxlen=REMEMBERED_FRAMES)
+        """Whose answers were heard here last."""
         self._changed = asyncio.Event()
         self._resting = Resting() if resting is None else resting  # an empty one is false
         self._resting.on_change = self._on_resting
@@ -119,8 +124,8 @@ class Slots:
         unanswered.update(left)
         asked_at = self._clock()
         for outcome in await self._commands.claim(self._worker, wanted) if wanted else ():
-            if outcome.command is not None and outcome.command.key in self._running:
-                continue  # a slot of a stage was hinted again while its frame runs here
+            if outcome.command is not None and self._has_had(outcome.command, asked=outcome.key):
+                continue
             if outcome.command is not None:
                 self._metrics.claims_granted.inc()
                 self._start(outcome.command, asked_at)
@@ -129,6 +134,11 @@ class Slots:
             if outcome.refusal == UNANSWERED:
                 unanswered.add(outcome.key)
         return frozenset(unanswered)
+
+    def _has_had(self, command: GrantedCommand, *, asked: CommandKey) -> bool:
+        """A slot of a stage was hinted again: its frame runs here, or was delivered before this grant of it came."""
+        is_of_slot = command.key != asked
+        return command.key in self._running or (is_of_slot and command.key in self._delivered)
 
     def _with_room(self, keys: Sequence[CommandKey]) -> tuple[list[CommandKey], list[CommandKey]]:
         """What may be claimed now, and what has to wait.
@@ -156,6 +166,8 @@ class Slots:
                 completion = await self._run_and_deliver(running)
                 if completion is None or completion.next is None:
                     return
+                if completion.next.key in self._running or completion.next.key in self._delivered:
+                    return  # a claim of the same slot was answered first, and has begun it
                 self._switch(running, completion.next)
         finally:
             self._running.pop(running.command.key, None)
@@ -220,6 +232,7 @@ class Slots:
             ),
         )
         if completion is not None:
+            self._delivered.append(running.command.key)
             self._metrics.commands_completed.labels(str(end.result["status"])).inc()
         return completion
 
