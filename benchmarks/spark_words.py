@@ -99,7 +99,7 @@ class Session:
 
 async def measure_spark(stack: Stack, *, seconds: float, say: Callable[[str], None]) -> list[Figure]:
     """Each query three times after one that warms up, turn by turn; `seconds` is of no use to jobs."""
-    megabytes = int(os.environ.get(SIZE_VARIABLE, "128"))
+    megabytes = int(os.environ.get(SIZE_VARIABLE, "256"))
     with tempfile.TemporaryDirectory(dir=stack.home.root) as directory:
         root = Path(directory)
         say(f"spark: {megabytes} MB of text …")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import subprocess
@@ -67,7 +68,8 @@ class Driver:
 
     def _cancel(self, call_id: str, ended: threading.Event) -> None:
         while not ended.wait(CANCEL_SECONDS):
-            self._spark.sparkContext.cancelJobGroup(call_id)
+            with contextlib.suppress(Exception):  # a session that ends meanwhile is noticed elsewhere
+                self._spark.sparkContext.cancelJobGroup(call_id)
 
     def _run(self, call: SparkCall) -> None:
         from noetl_adapters.spark.calls import run_call  # noqa: PLC0415 - as above
@@ -116,7 +118,9 @@ class Driver:
         while True:
             time.sleep(PROGRESS_SECONDS)
             for call_id in tuple(self._running):
-                now = self._progress(call_id)
+                now = None
+                with contextlib.suppress(Exception):  # as in `_cancel`
+                    now = self._progress(call_id)
                 if now is not None and told.get(call_id) != now:
                     told[call_id] = now
                     self.send({"id": call_id, "progress": list(now)})

@@ -54,7 +54,6 @@ def properties_of(settings: SparkSettings, *, scratch: Path, processors: int) ->
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
@@ -79,6 +78,7 @@ def environment_of(values: Mapping[str, str], *, settings: SparkSettings, scratc
     environment["JAVA_HOME"] = str(home_for_spark(find_java(values), scratch))
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    environment.setdefault("SPARK_LOCAL_DIRS", str(scratch / "local"))
     if is_on_loopback(master_of(settings, processors=1)):
         environment.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     return environment

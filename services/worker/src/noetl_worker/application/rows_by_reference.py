@@ -24,10 +24,10 @@ def only_for_spark(step: Step) -> frozenset[str]:
     """
     is_all_spark = all(task.tool.kind == ToolKind.SPARK for task in step.tasks)
     own: set[str] = {*_whole_tables(step.input)} if is_all_spark else set()
-    others: set[str] = set() if is_all_spark else {*_texts(step.input)}
+    others: set[str] = set() if is_all_spark else {*texts_in(step.input)}
     for task in step.tasks:
         if task.tool.kind != ToolKind.SPARK or task.loop is not None:
-            others.update(_texts([task.tool.input, task.tool.config]))
+            others.update(texts_in([task.tool.input, task.tool.config]))
             continue
         own.update(_whole_tables(task.tool.input))
         code = task.tool.config.get("code")
@@ -46,7 +46,7 @@ def marked_rows(reference: Mapping[str, Any], kept: Kept) -> JsonObject | None:
 
 
 def _whole_tables(value: object) -> Iterator[str]:
-    return (text for text in _texts(value) if _is_table(handed_on(text)))
+    return (text for text in texts_in(value) if _is_table(handed_on(text)))
 
 
 def _is_table(path: Reference | None) -> bool:
@@ -57,7 +57,8 @@ def _is_table(path: Reference | None) -> bool:
     return below == () or (len(below) == 1 and below[0] in ROWS_KEYS)
 
 
-def _texts(value: object) -> Iterator[str]:
+def texts_in(value: object) -> Iterator[str]:
+    """Every text below a value."""
     pending = [value]
     while pending:
         one = pending.pop()

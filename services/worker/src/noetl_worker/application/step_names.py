@@ -24,7 +24,7 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference, list_n
 
 from noetl_worker.application.result_refs import result_ref, view_ref
 from noetl_worker.application.row_reads import Read, batches_read
-from noetl_worker.application.rows_by_reference import BY_REFERENCE, marked_rows, only_for_spark
+from noetl_worker.application.rows_by_reference import BY_REFERENCE, marked_rows, only_for_spark, texts_in
 from noetl_worker.application.streamed_rows import StreamsOfResult
 
 
@@ -160,9 +160,9 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
     reads: dict[str, Reads] = {name: set() for name in command.results}
     named: set[str] = set()
     step = playbook.steps[command.step]
-    gone_through = {*_texts([task.loop.items for task in step.tasks if task.loop])}
+    gone_through = {*texts_in([task.loop.items for task in step.tasks if task.loop])}
     for_spark = only_for_spark(step)
-    for text in (*gone_through, *_texts([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
+    for text in (*gone_through, *texts_in([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
         if text not in for_spark and ("context" in text or "main" in text):  # user code may ask for anything by name
             named.update(reads)
         whole, cuts = None if text in gone_through else handed_on(text), cuts_of(text)
@@ -198,7 +198,7 @@ def _keychain(keychain: Mapping[str, KeychainEntry]) -> Iterator[object]:
 def texts_of_task(task: Task, step: Step, workbook: Mapping[str, WorkbookTask]) -> list[str]:
     """Every text that is rendered for one task."""
     alone = replace(step, tasks=(task,))
-    return list(_texts([*_templates(alone, workbook)]))
+    return list(texts_in([*_templates(alone, workbook)]))
 
 
 def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[object]:
@@ -223,15 +223,3 @@ def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[obj
 def _as_template(condition: Condition) -> Condition:
     """A condition may be written without its braces."""
     return f"{{{{ {condition} }}}}" if isinstance(condition, str) and "{{" not in condition else condition
-
-
-def _texts(value: object) -> Iterator[str]:
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if isinstance(one, str):
-            yield one
-        elif isinstance(one, Mapping):
-            pending.extend(one.values())
-        elif isinstance(one, list):
-            pending.extend(one)
