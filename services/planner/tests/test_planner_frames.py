@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from noetl_core.append import END_KEY
 from noetl_core.canonical import encode
-from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, InvalidInput, LeaseLost, NoetlError
+from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, FrameHasRows, InvalidInput, LeaseLost, NoetlError
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.payloads import refer_to
 from noetl_core.ports.commands import Variables, Worker
@@ -568,9 +568,21 @@ async def test_rows_that_were_told_before_are_told_again_without_harm() -> None:
     frame = await frames.claim(0)
     await frames.found(frame, 3)
     assert (await frames.found(frame, 3)).rows.start == 0
-    with pytest.raises(InvalidInput, match="other rows"):
+    with pytest.raises(FrameHasRows, match="other rows"):
         await frames.found(frame, 2)
     assert told(frames.planning)["frame.started"] == 1
+
+
+async def test_a_frame_that_fails_with_rows_told_before_is_tried_again_with_those() -> None:
+    frames = await cursor()
+    frame = await frames.claim(0)
+    known = await frames.found(frame, 3)
+    actors = frames.planning.actors
+    again = (await actors.fail_frame(WORKER, frame.key, failure(), retryable=True, wants_next=True)).next
+
+    assert again is not None
+    assert (again.key.frame_id, again.key.attempt, again.rows.claims) == (frame.key.frame_id, 2, False)
+    assert (again.rows.collection, again.rows.start, again.rows.stop) == (known.rows.collection, 0, 3)
 
 
 async def test_with_bisect_the_rows_that_fail_stand_alone_in_the_end() -> None:

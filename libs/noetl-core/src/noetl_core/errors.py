@@ -22,6 +22,7 @@ NoetlError
 │   ├── Fenced
 │   ├── LeaseLost
 │   ├── FrameAlreadyTerminal
+│   ├── FrameHasRows
 │   ├── TooEarly
 │   ├── TooDeep
 │   └── NotOwner
@@ -278,6 +279,15 @@ class FrameAlreadyTerminal(Rejected):
             attempt=str(attempt),
             winner=winner,
         )
+
+
+class FrameHasRows(Rejected):
+    """The frame has claimed other rows before; whoever tries it next gets those."""
+
+    code = "frame.has_rows"
+
+    def __init__(self, frame_id: str) -> None:
+        super().__init__(f"frame {frame_id} has other rows, which were told before", frame_id=frame_id)
 
 
 class TooEarly(Rejected):

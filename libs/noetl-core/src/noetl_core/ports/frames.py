@@ -109,7 +109,7 @@ class Frames(Protocol):
     async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:
         """Tell which rows a frame has claimed itself, before its claim is committed; returns the index of the first.
 
-        Safe to repeat. Raises as `commit_frame` does.
+        Safe to repeat. Raises as `commit_frame` does, and `FrameHasRows` if others were told before.
         """
         ...
 

@@ -7,7 +7,15 @@ from typing import Any, assert_never
 
 from noetl_core.catalog import to_draft
 from noetl_core.envelope import Draft, check_result_shape
-from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, InvalidInput, LeaseLost, NotFound, VersionConflict
+from noetl_core.errors import (
+    AlreadyTerminal,
+    FrameAlreadyTerminal,
+    FrameHasRows,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    VersionConflict,
+)
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import ExecutionStatus
@@ -117,7 +125,7 @@ class FrameTurns:
         stage, frame = _held_frame(turn.state, ask.key, ask.worker)
         if frame.claimed is not None:
             if (frame.claimed, frame.rows) != (ask.rows, ask.row_count):
-                raise InvalidInput(f"frame {frame.frame_id} has other rows, which were told before")
+                raise FrameHasRows(frame.frame_id)
             return frame.start
         if not stage.is_cursor or ask.row_count < 1:
             raise InvalidInput(f"frame {frame.frame_id} cannot claim these rows")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
-from noetl_core.errors import NoetlError
+from noetl_core.errors import FrameHasRows, NoetlError
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.model import Cursor, KeychainEntry
@@ -107,7 +107,9 @@ class ClaimRows:
         except NoetlError as exc:
             if exc.retryable:
                 raise
-            return Outcome.failed(kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message)
+            # An answer about other rows was not heard: this claim is rolled back, and the next attempt gets those.
+            is_told = isinstance(exc, FrameHasRows)
+            return Outcome.failed(kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message, retryable=is_told)
         return outcome if outcome.error is not None else (sink.start, sink.rows)
 
 
