@@ -8,10 +8,11 @@ from typing import cast
 import pytest
 from noetl_api.application.collect_payloads import StoreIsShared, claim_payload_store
 from noetl_api.application.collection_steps import LEAST_PATIENCE_SECONDS
+from noetl_api.application.payload_survey import DocumentUnreadable
 from noetl_core.append import END_KEY, AppendRequest, StreamAppend
 from noetl_core.canonical import encode
 from noetl_core.collection.documents import HOLDING_JSON, json_media_type
-from noetl_core.errors import Corrupt, InvalidInput, NotPermitted, Overloaded, Unavailable
+from noetl_core.errors import InvalidInput, NotPermitted, Overloaded, Unavailable
 from noetl_core.events import to_draft
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.ports.event_log import Scope
@@ -269,7 +270,7 @@ async def test_a_document_that_is_gone_hides_nothing_and_a_damaged_one_stops_eve
     store = cast(InMemoryPayloadStore, collecting.payloads)
 
     store.objects[document.uri] = b"damaged"
-    with pytest.raises(Corrupt):
+    with pytest.raises(DocumentUnreadable, match=document.uri):
         await collecting.run()
     del store.objects[document.uri]
 

@@ -9,10 +9,11 @@ from datetime import datetime
 from typing import Final
 
 from noetl_core.collection.cycles import Cycle, Stage, evolve
-from noetl_core.collection.documents import documents_in
-from noetl_core.collection.reach import DIGEST_CHARACTERS, FIELD_BITS, Reached, digests_in, digests_of
+from noetl_core.collection.documents import addresses_in, documents_in
+from noetl_core.collection.reach import FIELD_BITS, Reached, digests_in
+from noetl_core.collection.worklist import DocumentReading, Worklist
 from noetl_core.envelope import parse_body
-from noetl_core.errors import NotFound
+from noetl_core.errors import NoetlError, NotFound, Rejected
 from noetl_core.events import is_terminal
 from noetl_core.payloads import refer_to_digest
 from noetl_core.ports.event_log import Scope
@@ -26,6 +27,12 @@ SMALL_PAGE: Final = 50
 """Of events; as many are looked through in a moment."""
 
 
+class DocumentUnreadable(Rejected):
+    """Something that may refer to payloads cannot be read: what it reaches is not known, so nothing is garbage."""
+
+    code = "payload.document_unreadable"
+
+
 @dataclass(slots=True)
 class Survey:
     """What was reached when the reading began, and which collections are open."""
@@ -36,8 +43,8 @@ class Survey:
     cycles: dict[int, Cycle] = field(default_factory=dict)
     newest_cycles: dict[Scope, int] = field(default_factory=dict)
     """The last collection of each organization, open or not."""
-    documents: dict[Scope, set[str]] = field(default_factory=dict)
-    """Those that refer to payloads themselves."""
+    documents: Worklist = field(default_factory=Worklist)
+    """Those that may refer to payloads themselves."""
     organizations: set[Scope] = field(default_factory=set)
     events: int = 0
 
@@ -53,8 +60,7 @@ class Survey:
             self.organizations.add(scope)
             for sha256 in digests_in(event.body):
                 self.reached.add(sha256)
-            for sha256 in documents_in(event.body):
-                self.documents.setdefault(scope, set()).add(sha256)
+            self.documents.add(scope, documents_in(event.body))
             if event.event_type.startswith("payload."):
                 self._take_step(event)
             elif is_terminal(event.event_type):
@@ -63,14 +69,16 @@ class Survey:
     def take_texts(self, page: Sequence[ScannedText]) -> None:
         """A playbook may name a payload too."""
         for text in page:
-            self.organizations.add(Scope(tenant_id=text.tenant_id, organization_id=text.organization_id))
-            for sha256 in digests_in(text.content.encode(errors="replace")):
+            scope = Scope(tenant_id=text.tenant_id, organization_id=text.organization_id)
+            self.organizations.add(scope)
+            content = text.content.encode(errors="replace")
+            for sha256 in digests_in(content):
                 self.reached.add(sha256)
+            self.documents.add(scope, addresses_in(content))
 
-    def take_piece(self, piece: bytes) -> None:
+    def take_piece(self, owner: Scope, reading: DocumentReading, piece: bytes) -> None:
         """Of a document."""
-        for sha256 in digests_of(piece):
-            self.reached.add(sha256)
+        self.documents.add(owner, reading.take(piece, self.reached))
 
     def _take_step(self, event: ScannedEvent) -> None:
         envelope = parse_body(event.body)
@@ -98,20 +106,24 @@ async def survey_log(
     async for texts in scan.playbooks(scope):
         if texts:
             await asyncio.to_thread(survey.take_texts, texts)
-    for owner, documents in survey.documents.items():
-        for sha256 in documents:
-            await _read_document(survey, payloads, owner, sha256)
-            yield survey
+    while document := survey.documents.take():
+        await _read_document(survey, payloads, *document)
+        yield survey
     yield survey
 
 
 async def _read_document(survey: Survey, payloads: PayloadStore, owner: Scope, sha256: str) -> None:
-    """Through one that is not there, nobody reaches anything; one that is damaged stops the collection."""
+    """Through one that is not there, nobody reaches anything; one that cannot be read stops the collection."""
     ref = refer_to_digest(sha256, size=0, tenant_id=owner.tenant_id, organization_id=owner.organization_id)
-    before = b""
+    reading = DocumentReading()
     try:
         async for piece in payloads.stream(ref):
-            await asyncio.to_thread(survey.take_piece, before + piece)
-            before = piece[1 - DIGEST_CHARACTERS :]
+            await asyncio.to_thread(survey.take_piece, owner, reading, piece)
+            if reading.is_enough:
+                break
     except NotFound:
         logger.warning("payload.document_missing", sha256=sha256)
+    except NoetlError as exc:
+        raise DocumentUnreadable(
+            f"nothing is collected: {ref.uri} may refer to payloads, and cannot be read: {exc.message}", uri=ref.uri
+        ) from exc

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
-from noetl_core.collection.documents import HOLDS, holds_digests, json_media_type
+from noetl_core.collection.documents import HOLDS, MAX_HEADER_BYTES, holds_digests, json_media_type
 from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
 from noetl_core.ids import ExecutionId
 from noetl_core.locator import payload_locator, result_locator
@@ -24,8 +24,6 @@ from noetl_worker.application.credential_names import without_credentials
 from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
-MAX_HEADER_BYTES = 2 * 1024 * 1024
-"""Of a table: its columns, and what the result has besides rows."""
 RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
 """Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
 
