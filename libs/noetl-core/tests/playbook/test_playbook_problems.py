@@ -200,10 +200,11 @@ SPEC = "workflow[0].loop.spec"
         (in_loop("{frame: {max_rows: 0}}"), "invalid_field", f"{SPEC}.frame.max_rows"),
         (in_loop("{frame: {process: column}}"), "invalid_field", f"{SPEC}.frame.process"),
         (
-            in_loop("{frame: {lease_seconds: 10, heartbeat_seconds: 10}}"),
+            in_loop("{frame: {lease_seconds: 10, heartbeat_seconds: 5.5}}"),
             "invalid_field",
             f"{SPEC}.frame.heartbeat_seconds",
         ),
+        (in_loop("{frame: {heartbeat_seconds: 61}}"), "invalid_field", f"{SPEC}.frame.heartbeat_seconds"),
         (in_step("tool: {kind: noop}, loop: {cursor: {}}"), "tool_config", "workflow[0].loop.cursor.kind"),
         (
             in_step("tool: {kind: noop}, loop: {cursor: {kind: kafka, claim: x}}"),

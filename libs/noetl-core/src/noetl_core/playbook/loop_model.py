@@ -52,6 +52,11 @@ class FramePolicy:
     on_failure: FrameFailure = FrameFailure.FAIL
 
 
+def is_late(heartbeat_seconds: float, *, lease_seconds: float) -> bool:
+    """Whether a frame that is told of so seldom may be given up while it lives: no lease is used to its end."""
+    return heartbeat_seconds > lease_seconds / 2
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureBudget:
     """How many items may fail, as a number, as a share of all, or as both."""

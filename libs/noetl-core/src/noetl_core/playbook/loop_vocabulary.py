@@ -29,7 +29,9 @@ FRAME = Section(
         "max_bytes": rendered(positive_count(), "bytes of a frame (67108864)"),
         "max_seconds": rendered(SECONDS_OR_TEMPLATE, "no row starts later than this (30)"),
         "lease_seconds": rendered(SECONDS_OR_TEMPLATE, "how long a worker holds the frame (120)"),
-        "heartbeat_seconds": rendered(SECONDS_OR_TEMPLATE, "how often it says that it lives (30)"),
+        "heartbeat_seconds": rendered(
+            SECONDS_OR_TEMPLATE, "how often it says that it lives, twice a lease or more (30)"
+        ),
         "process": Key(shape=Choice(words=tuple(FrameProcess)), says="run the tool for each row, or for the frame"),
         "row_concurrency": rendered(positive_count(), "rows at once (1)"),
         "retry_mode": Key(shape=Choice(words=tuple(RetryMode)), says="what is run again after a lost lease"),

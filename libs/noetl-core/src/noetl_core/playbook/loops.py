@@ -15,6 +15,7 @@ from noetl_core.playbook.loop_model import (
     FrameProcess,
     Loop,
     Reduce,
+    is_late,
 )
 from noetl_core.playbook.loop_vocabulary import OLDER_MODES
 from noetl_core.playbook.support import Feature
@@ -106,17 +107,17 @@ def read_frame(spec: Fields | None) -> FramePolicy | None:
         max_attempts=_or(frame.count("max_attempts"), defaults.max_attempts),
         on_failure=FrameFailure(frame.text("on_failure") or defaults.on_failure),
     )
-    _check_lease(frame)
+    _check_lease(frame, policy)
     if policy.on_failure is FrameFailure.BISECT:
         frame.findings.supports(Feature.FRAME_BISECT, (*frame.path, "on_failure"))
     return policy
 
 
-def _check_lease(frame: Fields) -> None:
-    lease, heartbeat = frame.number("lease_seconds"), frame.number("heartbeat_seconds")
-    if lease is not None and heartbeat is not None and heartbeat >= lease:
-        message = f"leaves no time: a heartbeat every {heartbeat:g} s in a lease of {lease:g} s"
-        frame.invalid("heartbeat_seconds", message)
+def _check_lease(frame: Fields, policy: FramePolicy) -> None:
+    """What is a template is checked when the stage opens."""
+    lease, heartbeat = policy.lease_seconds, frame.number("heartbeat_seconds")
+    if heartbeat is not None and not isinstance(lease, str) and is_late(heartbeat, lease_seconds=lease):
+        frame.invalid("heartbeat_seconds", f"must be at most half of the lease of {lease:g} s, not {heartbeat:g}")
 
 
 def _has_source(loop: Fields) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.loops.collection import LoopInvalid
-from noetl_core.playbook.loop_model import FramePolicy
+from noetl_core.playbook.loop_model import FramePolicy, is_late
 
 MAX_ROWS: Final = 100_000
 MAX_SECONDS: Final = 86_400.0
@@ -67,11 +67,12 @@ def bounds_of(policy: FramePolicy, values: Mapping[str, JsonValue]) -> FrameBoun
     amounts = {name: _seconds(name, values[name]) for name in AMOUNTS}
     if counts["max_rows"] > MAX_ROWS:
         raise InvalidFramePolicy(f"'max_rows' of a frame is at most {MAX_ROWS}, not {counts['max_rows']}")
-    if amounts["heartbeat_seconds"] >= amounts["lease_seconds"]:
-        lease, heartbeat = amounts["lease_seconds"], amounts["heartbeat_seconds"]
+    lease, heartbeat = amounts["lease_seconds"], amounts["heartbeat_seconds"]
+    if is_late(heartbeat, lease_seconds=lease):
         if isinstance(policy.heartbeat_seconds, str) or policy.heartbeat_seconds != FramePolicy().heartbeat_seconds:
-            message = f"a heartbeat every {heartbeat:g} s leaves no time in a lease of {lease:g} s"
-            raise InvalidFramePolicy(message)
+            raise InvalidFramePolicy(
+                f"'heartbeat_seconds' of a frame is at most half of its lease of {lease:g} s, not {heartbeat:g}"
+            )
         amounts["heartbeat_seconds"] = lease / 4  # only the lease is written, and shorter than the default
     return FrameBounds(
         max_rows=counts["max_rows"],
