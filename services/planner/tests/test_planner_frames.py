@@ -19,6 +19,7 @@ from noetl_core.ports.steering import SteerAction
 from noetl_core.stages.events import FrameDispatched, FrameFailed
 from noetl_core.state_json import decode_state, encode_state
 from noetl_planner.application.backlog import backlog_of, frame_backlog_of
+from noetl_planner.entrypoints.head_sweep import repeated_message
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
 
@@ -362,6 +363,19 @@ async def test_slots_that_are_left_free_are_hinted_once() -> None:
 
     await frames.commit(await frames.claim(1), wants_next=False)
     assert [hint.message_id.rpartition("/")[2] for hint in planning.log.hints[3:]] == ["1"]
+
+
+async def test_a_slot_that_comes_to_wait_again_is_hinted_again_as_something_new() -> None:
+    frames = await begun(rows(width=1), n=100)
+    planning = frames.planning
+    (before,) = planning.actors.hints_for_claimable()
+    for action in (SteerAction.PAUSE, SteerAction.RESUME):
+        await planning.actors.steer(planning.execution_id, action, by="ada", reason="")
+    (after,) = planning.actors.hints_for_claimable()
+
+    first, again, later = repeated_message(before, 1), repeated_message(after, 1), repeated_message(after, 2)
+    assert first.body == again.body == later.body
+    assert len({first.message_id, again.message_id, later.message_id}) == 3
 
 
 async def test_another_planner_goes_on_from_the_log() -> None:

@@ -105,6 +105,14 @@ class RepeatedHints:
         return is_power_of_two or (rounds > 0 and rounds % self.MAX_PAUSE_ROUNDS == 0)
 
 
+def repeated_message(hint: Hint, rounds: int) -> Message:
+    """The bus drops what it has had under the same id, and the same work may come to wait more than once.
+
+    So the id has that of the hint, in which the version of the stream tells these times apart.
+    """
+    return Message(subject=hint.subject, message_id=f"rehint/{rounds}/{hint.message_id}", body=hint.body)
+
+
 async def repeat_hints(
     actors: Actors, publisher: Publisher, metrics: PlannerMetrics, *, every_seconds: float, beat: Callable[[], None]
 ) -> None:
@@ -117,10 +125,7 @@ async def repeat_hints(
             metrics.backlog.labels(pool=pool, state=state).set(count)
         for (kind, status), count in frame_backlog_of(actors.states()).items():
             metrics.frame_backlog.labels(stage_kind=kind, status=status).set(count)
-        messages = [
-            Message(subject=hint.subject, message_id=f"rehint/{rounds}/{hint.body.decode()}", body=hint.body)
-            for hint, rounds in repeated.due(actors.hints_for_claimable())
-        ]
+        messages = [repeated_message(hint, rounds) for hint, rounds in repeated.due(actors.hints_for_claimable())]
         if not messages:
             continue
         try:
