@@ -24,7 +24,7 @@ workflow:
       mode: parallel
       max_in_flight: 2
       engine: inline
-      frame: {max_rows: 10, lease_seconds: 3, heartbeat_seconds: 1, max_attempts: 50}
+      frame: {max_rows: 10, lease_seconds: 15, heartbeat_seconds: 3, max_attempts: 50}
   tool:
     kind: python
     input: {directory: "{{ directory }}", n: "{{ iter.n }}", key: "{{ idempotency_key }}"}
@@ -41,12 +41,17 @@ workflow:
 """
 
 
+def has_begun(path: Path) -> bool:
+    """Whether a note is there and written: a file exists before it has its text."""
+    return path.exists() and bool(path.read_text())
+
+
 def test_frames_of_a_killed_worker_are_run_again_with_the_same_rows_and_keys(stack: LocalStack, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "frames.yaml").write_text(FRAMES)
     command = ("run", str(tmp_path / "frames.yaml"), "--set", f"directory={tmp_path}", "--no-follow", "-o", "json")
     execution_id = str(stack.noetl(*command).document["execution_id"])
-    eventually(lambda: len(list(tmp_path.glob("row-*"))) >= 2, seconds=90.0)
+    eventually(lambda: all(has_begun(tmp_path / f"row-{row}-0") for row in (0, 10)), seconds=90.0)
 
     stack.kill("worker")
     (tmp_path / "go").touch()
@@ -77,7 +82,8 @@ workflow:
     kind: postgres
     auth: frames_db
     command: |
-      CREATE TABLE public.frames_customer (id integer PRIMARY KEY, owner text, score integer);
+      CREATE TABLE IF NOT EXISTS public.frames_customer (id integer PRIMARY KEY, owner text, score integer);
+      TRUNCATE public.frames_customer;
       INSERT INTO public.frames_customer SELECT n FROM generate_series(1, 25) n
   next: {arcs: [{step: enrich}]}
 - step: enrich
@@ -93,7 +99,7 @@ workflow:
     spec:
       max_in_flight: 2
       engine: inline
-      frame: {max_rows: 10, process: frame, lease_seconds: 3, heartbeat_seconds: 1, max_attempts: 50}
+      frame: {max_rows: 10, process: frame, lease_seconds: 15, heartbeat_seconds: 3, max_attempts: 50}
   tool:
   - name: note
     kind: python
@@ -110,13 +116,18 @@ workflow:
     kind: postgres
     auth: frames_db
     command: UPDATE public.frames_customer SET score = id * 10 WHERE id IN ({{ note.ids }})
-  next: {arcs: [{step: check, when: "{{ output.data.processed == 25 and output.data.frame_count == 3 }}"}]}
+  next: {arcs: [{step: check, when: "{{ output.data.processed == 25 and output.data.frame_count >= 3 }}"}]}
 - step: check
   tool:
     kind: postgres
     auth: frames_db
     command: SELECT count(*) AS n FROM public.frames_customer WHERE score = id * 10
 """
+
+
+def begun_frames(place: Path) -> set[str]:
+    """By the first row of each: which rows two claims at once share out is for Postgres to say."""
+    return {path.name.split("-")[1] for path in place.glob("frame-*") if has_begun(path)}
 
 
 def test_rows_that_a_killed_worker_has_claimed_through_a_cursor_are_run_again(
@@ -129,7 +140,8 @@ def test_rows_that_a_killed_worker_has_claimed_through_a_cursor_are_run_again(
     assert put.code == 0, put
     command = ("run", str(tmp_path / "cursor.yaml"), "--set", f"directory={tmp_path}", "--no-follow", "-o", "json")
     execution_id = str(stack.noetl(*command).document["execution_id"])
-    eventually(lambda: len(list(tmp_path.glob("frame-*"))) >= 2, seconds=90.0)
+    eventually(lambda: len(begun_frames(tmp_path)) >= 2, seconds=90.0)
+    begun = begun_frames(tmp_path)
 
     stack.kill("worker")
     (tmp_path / "go").touch()
@@ -139,10 +151,11 @@ def test_rows_that_a_killed_worker_has_claimed_through_a_cursor_are_run_again(
     counts = Counter(event["event_type"] for event in ended.lines)
     assert (counts["stage.opened"], counts["stage.closed"], counts["loop.done"]) == (1, 1, 1)
     assert counts["frame.abandoned"] >= 1
-    for first in (1, 11):
+    for first in begun:
         assert len({path.read_text() for path in tmp_path.glob(f"frame-{first}-*")}) == 1, "the rows are the same"
     rows = stack.noetl("result", execution_id, "check", "-o", "json").document["result"]["rows"]
     assert rows == [{"n": 25}]
     result = stack.noetl("result", execution_id, "enrich", "-o", "json").document["result"]
     assert (result["processed"], result["failed"], result["status"]) == (25, 0, "ok")
-    assert [frame["row_count"] for frame in result["frames"]] == [10, 10, 5]
+    counts_of_rows = [frame["row_count"] for frame in result["frames"]]
+    assert sum(counts_of_rows) == 25 and max(counts_of_rows) == 10
