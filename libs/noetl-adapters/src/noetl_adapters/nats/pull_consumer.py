@@ -88,8 +88,9 @@ class NatsPullConsumer:
         requests, self._requests = self._requests, None
         if requests is not None:
             with suppress(NoetlError):
-                await self.nak(requests.take(None))
                 await requests.close()
+            with suppress(NoetlError):
+                await self.nak(requests.take(None))
 
     async def _wait_for_subjects(self, *, timeout_seconds: float) -> None:
         self._subjects_changed.clear()
@@ -104,7 +105,7 @@ class NatsPullConsumer:
                 self._last_delivery = requests.last_delivery or self._last_delivery
                 self._requests = self._applied = None
                 if requests.session is session:
-                    await requests.close()
+                    await requests.drop()
             if self._applied != self._subjects:
                 await self._apply_subjects()
             if self._requests is None and self._subjects:
@@ -123,7 +124,7 @@ class NatsPullConsumer:
         else:
             await delete_consumer(client, self._spec)
             if self._requests is not None:
-                await self._requests.close()
+                await self._requests.drop()
                 self._requests = None
         self._applied = wanted
 

@@ -19,6 +19,7 @@ from noetl_adapters.nats.connection import NatsSession, translated
 SHORTEST_REQUEST_SECONDS = 2.0
 LONGEST_REQUEST_SECONDS = 30.0
 LONGEST_HEARTBEAT_SECONDS = 3.0
+_DRAIN_SECONDS = 5.0
 _HEARTBEAT = "100"
 _REQUEST_OVER = ("404", "408", "409")
 _UNANSWERED = "Nats-Pending-Messages"
@@ -50,6 +51,15 @@ class PullRequests:
         return requests
 
     async def close(self) -> None:
+        """Ask for nothing more, and wait for what the server had sent by then: `take` has it, to be given back.
+
+        What came after a mere end of the subscription would be nobody's until the server counts it as lost.
+        """
+        if self._subscription is not None:
+            async with translated(), asyncio.timeout(_DRAIN_SECONDS):
+                await self._subscription.drain()
+
+    async def drop(self) -> None:
         """What is still owed comes to nobody, and later to somebody else."""
         if self._subscription is not None:
             async with translated():
