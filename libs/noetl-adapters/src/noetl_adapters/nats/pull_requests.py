@@ -57,7 +57,7 @@ class PullRequests:
         """
         if self._subscription is not None:
             async with translated(), asyncio.timeout(_DRAIN_SECONDS):
-                await self._subscription.drain()
+                await self._subscription.drain()  # type: ignore[no-untyped-call]
 
     async def drop(self) -> None:
         """What is still owed comes to nobody, and later to somebody else."""
