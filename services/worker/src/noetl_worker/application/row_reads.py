@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from noetl_core.playbook.large_results import LargeResult, LargeView
+from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
 from noetl_core.playbook.references import Reference
 from noetl_core.playbook.slices import Cut, rows_of
 from noetl_core.playbook.views import DataView, Key, NotInView, StepView, View, index_of, least_of, look_into, passed_of
@@ -38,13 +38,19 @@ class Read:
         try:
             value = self.value_in(result)
             if self.path or self.is_handed_on:
-                passed_of(value)
-                return True
+                return _is_loaded(passed_of(value))
         except KeyError:
             return True
         except NotInView:
             return False
         return False
+
+
+def _is_loaded(value: object) -> bool:
+    """Whether a value that is handed on is whole: a map of counts may hold items that were left where they are."""
+    if isinstance(value, dict):
+        return all(map(_is_loaded, value.values()))
+    return not isinstance(value, NotLoaded)
 
 
 def batches_read(
