@@ -18,11 +18,9 @@ from noetl_worker.application.kept_secrets import KeptSecrets, Secret, SecretKey
 from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.application.unread_texts import has_unread_texts
 
 __all__ = ["Keychain", "Secret", "SecretRequest", "SecretSource", "Unresolved"]
-
-_UNREAD = frozenset({"script", "code_b64", "command_b64", "query_b64"})
-"""Templates that nobody can read before the call: they may name any entry."""
 
 logger = get_logger()
 
@@ -130,7 +128,7 @@ def _wanted(call: ToolCall, entries: Mapping[str, KeychainEntry]) -> frozenset[s
     """The entries that the call names, and those that they need in turn."""
     if not entries or call.kind == ToolKind.PLAYBOOK:  # What a child is given is stored as its payload.
         return frozenset()
-    if not _UNREAD.isdisjoint(call.config):
+    if has_unread_texts(call.config):
         return frozenset(entries)
     wanted: set[str] = set()
     pending = [*_named(call.config, entries), *_named(call.input, entries), *_named(call.auth, entries)]

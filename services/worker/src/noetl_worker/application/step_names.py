@@ -10,7 +10,7 @@ from typing import Any
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
-from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, ToolKind, WorkbookTask
+from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, Tool, ToolKind, WorkbookTask
 from noetl_core.playbook.outputs import Kept, kept_output, seen
 from noetl_core.playbook.partial_rows import PartialRows
 from noetl_core.playbook.references import Reference, handed_on, referenced_paths
@@ -26,6 +26,7 @@ from noetl_worker.application.result_refs import result_ref, view_ref
 from noetl_worker.application.row_reads import Read, batches_read
 from noetl_worker.application.rows_by_reference import BY_REFERENCE, marked_rows, only_for_spark, texts_in
 from noetl_worker.application.streamed_rows import StreamsOfResult
+from noetl_worker.application.unread_texts import has_unread_texts
 
 
 class StepNames:
@@ -158,13 +159,15 @@ Reads = set[Read]
 def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, Reads]:
     """Steps that the templates name, with what they read of each; all steps where names cannot be told in advance."""
     reads: dict[str, Reads] = {name: set() for name in command.results}
-    named: set[str] = set()
     step = playbook.steps[command.step]
+    may_read_all = any(has_unread_texts(tool.config) for tool in _tools(step, playbook.workbook))
+    named: set[str] = set(reads) if may_read_all else set()
     gone_through = {*texts_in([task.loop.items for task in step.tasks if task.loop])}
     for_spark = only_for_spark(step)
     for text in (*gone_through, *texts_in([*_templates(step, playbook.workbook), *_keychain(playbook.keychain)])):
         if text not in for_spark and ("context" in text or "main" in text):  # user code may ask for anything by name
             named.update(reads)
+            may_read_all = True
         whole, cuts = None if text in gone_through else handed_on(text), cuts_of(text)
         for path in referenced_paths(text):
             is_handed_on = path == whole
@@ -177,6 +180,8 @@ def _wanted_steps(command: GrantedCommand, playbook: Playbook) -> Mapping[str, R
                     named.add(name)
                     is_for_spark = text in for_spark and read.root != "result"
                     reads[name].add(replace(read, root=BY_REFERENCE) if is_for_spark else read)
+    if may_read_all:  # what is read of a result besides says nothing about what else may be
+        return {name: one if _are_by_reference(one) else set() for name, one in reads.items()}
     return {name: reads[name] for name in command.results if name in named}
 
 
@@ -205,19 +210,25 @@ def _templates(step: Step, workbook: Mapping[str, WorkbookTask]) -> Iterator[obj
     """Everything that is rendered on the worker while the step runs."""
     yield step.input
     yield from (task.loop.max_in_flight for task in step.tasks if task.loop)
-    calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
-    called = [entry.tool for entry in workbook.values()] if calls_workbook else []
-    for tool in [*(task.tool for task in step.tasks), *called]:
+    for tool in _tools(step, workbook):
         yield from (tool.input, tool.config, tool.auth, tool.timeout_template)
         if tool.paginate is not None:
             yield from (tool.paginate.start, tool.paginate.size, tool.paginate.max_pages)
             yield _as_template(tool.paginate.stop_when)
         if tool.rate_limit is not None:
-            yield from (tool.rate_limit.key, tool.rate_limit.rate, tool.rate_limit.burst)
+            limit = tool.rate_limit
+            yield from (limit.key, limit.rate, limit.per_seconds, limit.burst)
         yield from (assignment.value for assignment in tool.set)
         for rule in tool.rules:
             yield _as_template(rule.when)
             yield from (assignment.value for assignment in rule.then.set)
+
+
+def _tools(step: Step, workbook: Mapping[str, WorkbookTask]) -> list[Tool]:
+    """The step's own, and all that it may call."""
+    calls_workbook = any(task.tool.kind == ToolKind.WORKBOOK for task in step.tasks)
+    called = [entry.tool for entry in workbook.values()] if calls_workbook else []
+    return [*(task.tool for task in step.tasks), *called]
 
 
 def _as_template(condition: Condition) -> Condition:
