@@ -75,6 +75,16 @@ def test_register_execute_why_and_cancel(stack: LocalStack, tmp_path: Path) -> N
     assert reasons(stack, execution_id)[0]["kind"] == "ended"
 
 
+def test_every_shard_of_a_running_stack_has_its_owners(stack: LocalStack) -> None:
+    shown = eventually(
+        lambda: found if not (found := stack.noetl("shards", "-o", "json").document)["unowned"] else None, seconds=60.0
+    )
+
+    assert {one["role"] for one in shown["shards"]} == {"planner", "projector"}
+    text = stack.noetl("shards", "--role", "planner").out
+    assert f"0-{len(shown['shards']) // 2 - 1}" in text
+
+
 def test_the_same_answers_with_either_spelling_of_json(stack: LocalStack) -> None:
     either = [json.loads(stack.noetl("catalog", "list", *words).out) for words in (("--json",), ("-o", "json"))]
 

@@ -1,4 +1,4 @@
-"""What clients ask besides playbooks and executions: variables, commands and workers."""
+"""What clients ask besides playbooks and executions: variables, commands, workers and shards."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import httpx
 import pytest
-from noetl_contracts.clients import WorkerClient
+from noetl_contracts.clients import ShardClient, WorkerClient
 from noetl_core.commands.events import CommandClaimed, CommandIssued
 from noetl_core.errors import NotPermitted
 from noetl_core.events import to_draft
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.playbook.schema import playbook_schema
+from noetl_core.ports.leases import Replica
 from noetl_core.ports.workers import WorkerReport
 from noetl_testkit.compliance.event_log import history, request
 
@@ -123,6 +124,25 @@ async def test_workers_report_and_everybody_may_look(api: Any) -> None:
         await forbidden.report(WorkerReport(worker_id="x"), lease_seconds=60)
     await workers.leave("w1")
     assert [one.report.worker_id for one in await workers.list()] == ["w2"]
+
+
+async def test_administrators_see_who_owns_which_shard(api: Any) -> None:
+    root, rita = await api.as_("root"), await api.as_("rita")
+    services = ShardClient(await api.channel("service"))
+    replica = Replica(role="planner", instance="planner-7", incarnation="first", address="10.0.0.7:7200")
+    held = await services.hold(replica, lease_seconds=60)
+
+    of_planners = (await root.http.get("/api/shards", params={"role": "planner"})).json()
+    unknown = await root.http.get("/api/shards", params={"role": "baker"})
+    forbidden = await rita.http.get("/api/shards")
+
+    owned = [one for one in of_planners["shards"] if one["instance"] == "planner-7"]
+    assert {one["shard"] for one in owned} == {lease.shard for lease in held.leases} and owned
+    assert {one["address"] for one in owned} == {"10.0.0.7:7200"}
+    assert of_planners["unowned"] == len(of_planners["shards"]) - len(owned)
+    assert len(await services.list_shards("")) == 2 * len(of_planners["shards"])
+    assert (unknown.status_code, forbidden.status_code) == (400, 403)
+    await services.release(replica)
 
 
 async def test_editors_get_the_schema_of_playbooks_without_a_token(api: Any) -> None:

@@ -62,6 +62,7 @@ from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
+from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
 from noetl_api.application.trace_result import TraceResult
@@ -224,6 +225,7 @@ class Api:
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
             workers=Workers(presence),
+            shards=Shards(leases),
             leases=leases,
         )
 

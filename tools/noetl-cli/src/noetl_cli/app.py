@@ -34,6 +34,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Run NoETL itself": {
         "workers": "noetl_cli.commands.why:workers",
+        "shards": "noetl_cli.commands.shards:shards",
         "dev": "noetl_cli.dev.commands:dev",
         "db": "noetl_cli.db:db",
         "token": "noetl_cli.commands.token:token",

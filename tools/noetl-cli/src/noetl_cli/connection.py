@@ -18,6 +18,7 @@ from noetl_contracts.clients import (
     EventLogClient,
     ExecutionClient,
     PayloadClient,
+    ShardClient,
     WhyClient,
     WorkerClient,
 )
@@ -64,6 +65,7 @@ class Clients:
     credentials: CredentialClient
     why: WhyClient
     workers: WorkerClient
+    shards: ShardClient
 
 
 def takes_server(command: Command) -> Command:
@@ -120,6 +122,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
                 credentials=CredentialClient(channel),
                 why=WhyClient(channel),
                 workers=WorkerClient(channel),
+                shards=ShardClient(channel),
             )
         except Unavailable as exc:
             exc.add_note(f"while talking to {server.address}")

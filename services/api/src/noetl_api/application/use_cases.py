@@ -22,6 +22,7 @@ from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.rotate_credentials import RotateCredentials
+from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
 from noetl_api.application.trace_result import TraceResult
@@ -57,4 +58,5 @@ class UseCases:
     credentials: Credentials
     rotate_credentials: RotateCredentials
     workers: Workers
+    shards: Shards
     leases: ShardLeases

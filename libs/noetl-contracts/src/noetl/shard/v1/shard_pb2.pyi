@@ -232,7 +232,7 @@ class ListShardsRequest(_message.Message):
 
     ROLE_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Role."""
+    """Role; all of them if it is empty."""
     def __init__(
         self,
         *,

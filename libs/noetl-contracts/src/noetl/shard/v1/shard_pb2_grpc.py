@@ -83,7 +83,7 @@ class ShardServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListShards(self, request, context):
-        """Lists all shards of a role with their owners.
+        """Lists all shards of a role with their owners; administrators may look too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

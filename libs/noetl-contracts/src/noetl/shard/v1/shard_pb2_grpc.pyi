@@ -40,7 +40,7 @@ class ShardServiceStub:
     Release: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ReleaseRequest, _shard_pb2.ReleaseResponse]
     """Gives leases back at once, so that others need not wait for them to expire."""
     ListShards: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ListShardsRequest, _shard_pb2.ListShardsResponse]
-    """Lists all shards of a role with their owners."""
+    """Lists all shards of a role with their owners; administrators may look too."""
 
 @_typing.type_check_only
 class ShardServiceAsyncStub(ShardServiceStub):
@@ -54,7 +54,7 @@ class ShardServiceAsyncStub(ShardServiceStub):
     Release: _aio.UnaryUnaryMultiCallable[_shard_pb2.ReleaseRequest, _shard_pb2.ReleaseResponse]  # type: ignore[assignment]
     """Gives leases back at once, so that others need not wait for them to expire."""
     ListShards: _aio.UnaryUnaryMultiCallable[_shard_pb2.ListShardsRequest, _shard_pb2.ListShardsResponse]  # type: ignore[assignment]
-    """Lists all shards of a role with their owners."""
+    """Lists all shards of a role with their owners; administrators may look too."""
 
 class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
     """Grants shard leases with a fencing epoch. Served by api to other services."""
@@ -89,6 +89,6 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _shard_pb2.ListShardsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shard_pb2.ListShardsResponse, _abc.Awaitable[_shard_pb2.ListShardsResponse]]:
-        """Lists all shards of a role with their owners."""
+        """Lists all shards of a role with their owners; administrators may look too."""
 
 def add_ShardServiceServicer_to_server(servicer: ShardServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

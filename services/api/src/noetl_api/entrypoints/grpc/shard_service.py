@@ -1,4 +1,4 @@
-"""Shard leases over gRPC, for services only."""
+"""Shard leases over gRPC: granted to services, shown to administrators."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
 
     def __init__(self, use_cases: UseCases) -> None:
         self._leases = use_cases.leases
+        self._shards = use_cases.shards
 
     async def GetInstallation(  # noqa: N802 - named by the contract
         self,
@@ -63,7 +64,6 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
         request: pb.ListShardsRequest,
         context: grpc.aio.ServicerContext[pb.ListShardsRequest, pb.ListShardsResponse],
     ) -> pb.ListShardsResponse:
-        """Every shard of a role."""
-        current_caller().require(Role.SERVICE)
-        leases = await self._leases.list_shards(request.role)
+        """Every shard of a role, or of all."""
+        leases = await self._shards.list(current_caller(), role=request.role)
         return pb.ListShardsResponse(leases=[mapping.lease_message(lease) for lease in leases])

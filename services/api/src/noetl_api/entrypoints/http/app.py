@@ -23,6 +23,7 @@ from noetl_api.entrypoints.http import (
     payload_collection,
     payloads,
     problems,
+    shards,
     steering,
     variables,
     why,
@@ -85,6 +86,7 @@ def make_app(*, use_cases: UseCases, tokens: Tokens, health: Health, metrics: Ap
         catalog,
         credentials,
         workers,
+        shards,
     ):
         app.include_router(module.router)
 
