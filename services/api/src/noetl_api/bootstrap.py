@@ -24,6 +24,7 @@ from noetl_adapters.postgres.lineage import PostgresLineage
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
 from noetl_adapters.postgres.reachability import PostgresLogScan
+from noetl_adapters.postgres.streams import PostgresStreams
 from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
@@ -54,6 +55,7 @@ from noetl_api.application.frames import StageFrames
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
+from noetl_api.application.list_streams import ListStreams
 from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
@@ -172,6 +174,7 @@ class Api:
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
             read_events=read_events,
+            list_streams=ListStreams(PostgresStreams(pool)),
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
             read_payloads=ReadPayloads(payloads, lineage),
             trace_result=TraceResult(lineage),

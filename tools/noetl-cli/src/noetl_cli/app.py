@@ -35,6 +35,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     "Run NoETL itself": {
         "workers": "noetl_cli.commands.why:workers",
         "shards": "noetl_cli.commands.shards:shards",
+        "lake": "noetl_cli.lake.commands:lake",
         "dev": "noetl_cli.dev.commands:dev",
         "db": "noetl_cli.db:db",
         "token": "noetl_cli.commands.token:token",

@@ -16,6 +16,7 @@ from noetl_contracts.clients import (
     CatalogClient,
     CredentialClient,
     EventLogClient,
+    EvidenceClient,
     ExecutionClient,
     PayloadClient,
     ShardClient,
@@ -62,6 +63,7 @@ class Clients:
     executions: ExecutionClient
     payloads: PayloadClient
     events: EventLogClient
+    evidence: EvidenceClient
     credentials: CredentialClient
     why: WhyClient
     workers: WorkerClient
@@ -119,6 +121,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
                 executions=ExecutionClient(channel),
                 payloads=PayloadClient(channel),
                 events=EventLogClient(channel),
+                evidence=EvidenceClient(channel),
                 credentials=CredentialClient(channel),
                 why=WhyClient(channel),
                 workers=WorkerClient(channel),

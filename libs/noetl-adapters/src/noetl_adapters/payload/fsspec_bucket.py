@@ -58,6 +58,11 @@ class FsspecBucket:
         with self._of_the_bucket():
             self._file_system.pipe_file(self._path(key), data)
 
+    def write_new(self, key: str, data: bytes) -> None:
+        """The same for a key that is free, by the server's word; raises FileExistsError."""
+        with self._of_the_bucket():
+            self._file_system.pipe_file(self._path(key), data, mode="create")
+
     def upload(self, key: str, file: Path) -> None:
         """In parts, of which only a few are in memory; the object appears when all of them are there."""
         with self._of_the_bucket():
@@ -88,6 +93,11 @@ class FsspecBucket:
         return [
             (_last(entry["name"]), int(entry["size"]), _time(entry)) for entry in entries if entry["type"] == "file"
         ]
+
+    def list_keys(self, key: str) -> list[str]:
+        """Keys of all levels below one, as this bucket names them."""
+        self._file_system.invalidate_cache()
+        return sorted(name.removeprefix(f"{self._root}/") for name in self._file_system.find(self._path(key)))
 
     def close(self) -> None:
         """Let go of connections."""

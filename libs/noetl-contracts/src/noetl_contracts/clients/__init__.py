@@ -4,6 +4,7 @@ from noetl_contracts.clients.catalog import CatalogClient
 from noetl_contracts.clients.commands import CommandClient
 from noetl_contracts.clients.credentials import CredentialClient, ResolvedCredentials
 from noetl_contracts.clients.event_log import EventLogClient, WatchedEvents
+from noetl_contracts.clients.evidence import EvidenceClient
 from noetl_contracts.clients.executions import (
     CancelledExecution,
     ExecutionClient,
@@ -25,6 +26,7 @@ __all__ = [
     "CommandClient",
     "CredentialClient",
     "EventLogClient",
+    "EvidenceClient",
     "ExecutionClient",
     "ExplainedExecution",
     "FetchedPayload",

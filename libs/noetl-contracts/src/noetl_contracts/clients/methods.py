@@ -6,6 +6,8 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.event.v1.EventService/Append",
         "/noetl.event.v1.EventService/Read",
         "/noetl.event.v1.EventService/ListHeads",
+        "/noetl.evidence.v1.EvidenceService/ListStreams",
+        "/noetl.evidence.v1.EvidenceService/GetStream",
         "/noetl.catalog.v1.CatalogService/Register",
         "/noetl.catalog.v1.CatalogService/Get",
         "/noetl.catalog.v1.CatalogService/List",

@@ -23,6 +23,7 @@ from noetl_core.errors import AlreadyExists, NoetlError, NotFound
 from noetl_core.ids import Snowflake
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
+from noetl_core.ports.streams import StreamHead, StreamPage
 
 from noetl_testkit.memory.leases import InMemoryShardLeases
 
@@ -96,10 +97,7 @@ class InMemoryEventLog:
     ) -> EventPage:
         """Events of a version range."""
         stream = self.streams.get(execution_id)
-        if stream is None or (
-            scope is not None
-            and (stream.head.tenant_id, stream.head.organization_id) != (scope.tenant_id, scope.organization_id)
-        ):
+        if stream is None or not _belongs_to(stream.head, scope):
             raise NotFound("execution", execution_id, code="execution.not_found")
         last = min(to_version or stream.head.version, stream.head.version)
         chosen = stream.events[max(from_version, 1) - 1 : last][:limit]
@@ -133,6 +131,25 @@ class InMemoryEventLog:
         ]
         found.sort(key=lambda head: (head.updated_at, head.execution_id))
         return HeadPage(heads=tuple(found[:limit]), now=self._clock(), more=len(found) >= limit)
+
+    async def list_streams(
+        self, scope: Scope | None, *, after: int = 0, moved_since: datetime | None = None, limit: int = 1000
+    ) -> StreamPage:
+        """Port `Streams`: heads with ids above one, of those that moved at or after a time."""
+        found = [
+            stream
+            for execution_id, stream in sorted(self.streams.items())
+            if execution_id > after
+            and (moved_since is None or stream.updated_at >= moved_since)
+            and _belongs_to(stream.head, scope)
+        ]
+        heads = tuple(_stream_head(stream) for stream in found[:limit])
+        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit)
+
+    async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
+        """One head, None if there is none for this scope."""
+        stream = self.streams.get(execution_id)
+        return _stream_head(stream) if stream is not None and _belongs_to(stream.head, scope) else None
 
     async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
         """Port `Descendants`: those that have not ended, the nearest first."""
@@ -192,6 +209,23 @@ class InMemoryEventLog:
         self.hints.extend(numbered.hints)
         for tell in self.on_commit:
             tell(numbered.events)
+
+
+def _belongs_to(head: Head, scope: Scope | None) -> bool:
+    return scope is None or (head.tenant_id, head.organization_id) == (scope.tenant_id, scope.organization_id)
+
+
+def _stream_head(stream: _Stream) -> StreamHead:
+    head = stream.head
+    return StreamHead(
+        execution_id=head.execution_id,
+        tenant_id=head.tenant_id,
+        organization_id=head.organization_id,
+        version=head.version,
+        checksum=head.checksum,
+        terminal=head.terminal,
+        updated_at=stream.updated_at,
+    )
 
 
 def _unique_facts(events: Sequence[PlacedEvent]) -> Iterator[tuple[int, str, str]]:

@@ -7,6 +7,7 @@ from noetl_api.entrypoints.grpc import (
     catalog_service,
     credential_service,
     event_service,
+    evidence_service,
     execution_service,
     payload_service,
     shard_service,
@@ -16,6 +17,7 @@ from noetl_api.entrypoints.grpc import (
 
 SERVICE_NAMES = (
     event_service.SERVICE_NAME,
+    evidence_service.SERVICE_NAME,
     catalog_service.SERVICE_NAME,
     execution_service.SERVICE_NAME,
     credential_service.SERVICE_NAME,
@@ -29,6 +31,7 @@ SERVICE_NAMES = (
 def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     """Serve all of them."""
     event_service.register(server, use_cases)
+    evidence_service.register(server, use_cases)
     catalog_service.register(server, use_cases)
     execution_service.register(server, use_cases)
     credential_service.register(server, use_cases)

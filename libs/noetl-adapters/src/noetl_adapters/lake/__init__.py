@@ -1,0 +1,1 @@
+"""Keeps the event lake: Parquet files in a directory or a bucket."""

@@ -1,0 +1,52 @@
+"""Heads of streams, listed by key."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import asyncpg
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.streams import StreamHead, StreamPage
+
+from noetl_adapters.postgres.pool import translated
+from noetl_adapters.postgres.queries import load_queries
+
+
+class PostgresStreams:
+    """Port `Streams`."""
+
+    def __init__(self, pool: asyncpg.Pool) -> None:
+        self._pool = pool
+        self._sql = load_queries("streams.sql")
+
+    async def list_streams(
+        self, scope: Scope | None, *, after: int = 0, moved_since: datetime | None = None, limit: int = 1000
+    ) -> StreamPage:
+        """Heads with ids above one, of those that moved at or after a time."""
+        async with translated(), self._pool.acquire() as connection:
+            # Asked for first: what moves while the page is read is not older than this.
+            now = await connection.fetchval(self._sql["clock"])
+            rows = await connection.fetch(self._sql["list_streams"], after, *_whose(scope), moved_since, limit)
+        return StreamPage(heads=tuple(_head(row) for row in rows), now=now, more=len(rows) == limit)
+
+    async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
+        """One head by its key."""
+        async with translated(), self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["find_stream"], execution_id, *_whose(scope))
+        return None if row is None else _head(row)
+
+
+def _whose(scope: Scope | None) -> tuple[str | None, str | None]:
+    return (None, None) if scope is None else (scope.tenant_id, scope.organization_id)
+
+
+def _head(row: asyncpg.Record) -> StreamHead:
+    return StreamHead(
+        execution_id=row[0],
+        tenant_id=row[1],
+        organization_id=row[2],
+        version=row[3],
+        checksum=row[4],
+        terminal=row[5],
+        updated_at=row[6],
+    )

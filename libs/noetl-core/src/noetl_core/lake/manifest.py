@@ -1,0 +1,155 @@
+"""What one batch of an export has written; a batch counts when its manifest is there, and never before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from noetl_core.canonical import JsonObject, decode, encode, sha256_hex
+from noetl_core.errors import Corrupt
+from noetl_core.timestamps import format_time, parse_time
+
+SCHEMA_VERSION: Final = 1
+MANIFESTS: Final = "_lake/batches"
+PENDING: Final = "_lake/pending"
+POSITIONS: Final = "_lake/positions"
+EVENTS: Final = "events"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeFile:
+    """A file of events, and what proves it."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+    def to_json(self) -> JsonObject:
+        """As manifests hold it."""
+        return {"path": self.path, "rows": self.rows, "bytes": self.bytes, "sha256": self.sha256}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One batch: its files, how far each execution has come with it, and where the next run begins to look."""
+
+    batch: int
+    scope: str
+    """Whose events these are; a lake is of one tenant and organization, or of all of them."""
+    files: tuple[LakeFile, ...]
+    positions: Mapping[int, int] = field(default_factory=dict)
+    """Version up to which events of an execution are in the lake, of those that this batch moved."""
+    positions_file: LakeFile | None = None
+    """The same of all executions so far, now and then, so that nobody has to read every manifest."""
+    scanned_to: datetime | None = None
+    """Every head that moved before this time is in the lake; None within a run."""
+    previous_sha256: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return manifest_path(self.batch)
+
+    @property
+    def all_files(self) -> tuple[LakeFile, ...]:
+        """Everything that was written with it."""
+        return (*self.files, self.positions_file) if self.positions_file else self.files
+
+    def to_bytes(self) -> bytes:
+        """Canonical bytes."""
+        return encode(
+            {
+                "schema_version": SCHEMA_VERSION,
+                "batch": self.batch,
+                "scope": self.scope,
+                "files": [one.to_json() for one in self.files],
+                "positions": {str(key): version for key, version in self.positions.items()},
+                "positions_file": self.positions_file.to_json() if self.positions_file else None,
+                "scanned_to": format_time(self.scanned_to) if self.scanned_to else None,
+                "previous_sha256": self.previous_sha256,
+            }
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read one; raises `Corrupt` for anything else."""
+        try:
+            fields: Any = decode(data)
+            if fields["schema_version"] != SCHEMA_VERSION:
+                raise Corrupt(f"a manifest of version {fields['schema_version']!r} is not known to this release")
+            return cls(
+                batch=fields["batch"],
+                scope=fields["scope"],
+                files=tuple(LakeFile(**one) for one in fields["files"]),
+                positions={int(key): version for key, version in fields["positions"].items()},
+                positions_file=LakeFile(**fields["positions_file"]) if fields["positions_file"] else None,
+                scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] else None,
+                previous_sha256=fields["previous_sha256"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+            raise Corrupt(f"the manifest of a batch cannot be read: {exc!r}") from exc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a lake has come."""
+
+    scope: str
+    next_batch: int = 1
+    positions: Mapping[int, int] = field(default_factory=dict)
+    scanned_to: datetime | None = None
+    last_sha256: str = ""
+
+
+def follow(progress: Progress, data: bytes, *, known: Mapping[int, int] | None = None) -> Progress:
+    """Progress after one more manifest; `known` are the positions of its file, if it has one and they were read."""
+    manifest = Manifest.from_bytes(data)
+    if manifest.scope != progress.scope:
+        raise Corrupt(f"this lake is of {manifest.scope!r}, not of {progress.scope!r}")
+    if known is None and manifest.previous_sha256 != progress.last_sha256:
+        raise Corrupt(f"batch {manifest.batch} does not follow the one before it: a manifest was changed or lost")
+    positions = dict(known) if known is not None else {**progress.positions, **manifest.positions}
+    return Progress(
+        scope=progress.scope,
+        next_batch=manifest.batch + 1,
+        positions=positions,
+        scanned_to=manifest.scanned_to or progress.scanned_to,
+        last_sha256=sha256_hex(data),
+    )
+
+
+def manifest_path(batch: int) -> str:
+    """Where the manifest of a batch stands."""
+    return f"{MANIFESTS}/{batch:012d}.json"
+
+
+def batch_of(path: str) -> int:
+    """The batch that a file belongs to, from its name; 0 if it belongs to none."""
+    name = path.rpartition("/")[2]
+    digits = name.removeprefix("batch-").partition("-")[0].partition(".")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def pending_path(batch: int, sha256: str) -> str:
+    """Where a file waits until its batch counts; its name says what is in it, so that two writers do no harm."""
+    return f"{PENDING}/batch-{batch:012d}-{sha256}.parquet"
+
+
+def event_path(batch: int, sha256: str, *, tenant_id: str, date: str) -> str:
+    """Where a file of events stands, by tenant and by the date on which the log took them."""
+    return f"{EVENTS}/tenant_id={quote(tenant_id, safe='')}/date={date}/batch-{batch:012d}-{sha256}.parquet"
+
+
+def positions_path(batch: int, sha256: str) -> str:
+    """Where the positions of all executions after a batch stand."""
+    return f"{POSITIONS}/batch-{batch:012d}-{sha256}.parquet"
+
+
+def never_counted(pending: Iterable[str], last: Manifest) -> list[str]:
+    """Files of batches that others have written since: nobody will ever refer to them."""
+    wanted = {pending_path(last.batch, one.sha256) for one in last.all_files}
+    return sorted(path for path in pending if batch_of(path) <= last.batch and path not in wanted)

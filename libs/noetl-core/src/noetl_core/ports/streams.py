@@ -1,0 +1,45 @@
+"""The streams of a tenant as the log knows them, for those who have to see every one: exports and proofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from noetl_core.ports.event_log import Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamHead:
+    """Where a stream ends; its checksum proves everything before."""
+
+    execution_id: int
+    tenant_id: str
+    organization_id: str
+    version: int
+    checksum: str
+    terminal: bool
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPage:
+    """Heads in the order of execution ids, and the database's clock when they were read."""
+
+    heads: tuple[StreamHead, ...]
+    now: datetime
+    more: bool
+
+
+class Streams(Protocol):
+    """Lists heads, and not what was made of them: what a projection lost is among them."""
+
+    async def list_streams(
+        self, scope: Scope | None, *, after: int = 0, moved_since: datetime | None = None, limit: int = 1000
+    ) -> StreamPage:
+        """Heads with ids above one, of those that moved at or after a time; no scope means any tenant's."""
+        ...
+
+    async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
+        """One head, None if there is none for this scope."""
+        ...

@@ -1,0 +1,57 @@
+"""What proofs and exports read, over gRPC."""
+
+from __future__ import annotations
+
+import grpc
+from noetl.evidence.v1 import evidence_pb2 as pb
+from noetl.evidence.v1 import evidence_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import evidence as mapping
+from noetl_contracts.mapping.times import moment, timestamp
+from noetl_core.ids import parse_id
+from noetl_servicekit.callers import current_caller
+
+from noetl_api.application.use_cases import UseCases
+from noetl_api.entrypoints.grpc.scopes import scope_of
+
+SERVICE_NAME = pb.DESCRIPTOR.services_by_name["EvidenceService"].full_name
+
+
+def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
+    """Serve the contract."""
+    pb_grpc.add_EvidenceServiceServicer_to_server(EvidenceServicer(use_cases), server)
+
+
+class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
+    """Translates; the use cases decide who sees what."""
+
+    def __init__(self, use_cases: UseCases) -> None:
+        self._list_streams = use_cases.list_streams
+
+    async def ListStreams(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListStreamsRequest,
+        context: grpc.aio.ServicerContext[pb.ListStreamsRequest, pb.ListStreamsResponse],
+    ) -> pb.ListStreamsResponse:
+        """Heads by execution id."""
+        after = request.after_execution_id
+        page = await self._list_streams.page(
+            current_caller(),
+            scope_of(request.scope),
+            after=parse_id(after, what="after_execution_id") if after else 0,
+            moved_since=moment(request.moved_since) if request.HasField("moved_since") else None,
+            size=request.page_size,
+        )
+        return pb.ListStreamsResponse(
+            heads=[mapping.head_message(head) for head in page.heads], more=page.more, now=timestamp(page.now)
+        )
+
+    async def GetStream(  # noqa: N802 - named by the contract
+        self,
+        request: pb.GetStreamRequest,
+        context: grpc.aio.ServicerContext[pb.GetStreamRequest, pb.GetStreamResponse],
+    ) -> pb.GetStreamResponse:
+        """Where one stream ends."""
+        head = await self._list_streams.one(
+            current_caller(), scope_of(request.scope), parse_id(request.execution_id, what="execution_id")
+        )
+        return pb.GetStreamResponse(head=mapping.head_message(head))

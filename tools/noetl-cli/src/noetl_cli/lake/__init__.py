@@ -1,0 +1,1 @@
+"""`noetl lake`: the event log as files of columns."""
