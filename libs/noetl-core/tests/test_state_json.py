@@ -39,6 +39,9 @@ FRAME = Frame(
     parent_frame_id="1-s-2",
     claimed=WORKLOAD,
     claimed_at=6,
+    claimed_event_id=2**60,
+    created_at=LATER,
+    started_at=LATER,
 )
 STAGE = Stage(
     stage_id="1-s",
@@ -71,6 +74,8 @@ STAGE = Stage(
     is_cursor=True,
     drained=(2,),
     status="partial",
+    opened_event_id=2**60,
+    opened_at=LATER,
 )
 FULL = State(
     execution=Execution(

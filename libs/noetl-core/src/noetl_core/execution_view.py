@@ -31,14 +31,18 @@ def execution_view(state: State) -> ExecutionView:
         status=execution.status.value,
         last_event_type=state.last_event_type,
         last_node_name=state.last_node_name,
-        # A stream need not begin with playbook.initialized; then its newest event is the best that is known.
-        start_time=execution.started_at or state.event_time_watermark or _NEVER,
+        start_time=start_time(state),
         end_time=execution.ended_at,
         error=execution.error,
         state=state_object(prune(state)),
         stream_version=state.stream_version,
         parent_execution_id=execution.parent_execution_id,
     )
+
+
+def start_time(state: State) -> datetime:
+    """A stream need not begin with playbook.initialized; then its newest event is the best that is known."""
+    return state.execution.started_at or state.event_time_watermark or _NEVER
 
 
 def silent_after(state: State, command: Command) -> datetime | None:

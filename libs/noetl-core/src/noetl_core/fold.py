@@ -8,6 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
+from noetl_core.business_objects.events import ObjectChanged
 from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
 from noetl_core.collection.events import COLLECTION_PATH, CollectionEvent, PayloadsMarked
@@ -101,6 +102,8 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = evolve_stages(execution, content, recorded)
     elif isinstance(content, ShardEvent):
         pass  # what they tell has been counted by the facts about frames
+    elif isinstance(content, ObjectChanged):
+        pass  # routes nothing, and there may be any number of them: rows are all that is kept
     elif isinstance(content, CollectionEvent):
         if isinstance(content, PayloadsMarked):  # A stream without a playbook.
             execution = replace(execution, path=COLLECTION_PATH, started_at=envelope.event_time)

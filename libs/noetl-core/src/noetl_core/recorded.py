@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from noetl_core.business_objects.events import object_change
 from noetl_core.envelope import Draft, Envelope, StoredEvent
 from noetl_core.events import typed
 from noetl_core.values import dataclass
@@ -34,8 +35,14 @@ def record(stored: StoredEvent) -> Recorded:
         aggregate_version=stored.aggregate_version,
         ingest_time=stored.ingest_time,
         envelope=envelope,
-        content=typed(envelope),
+        content=content_of(envelope),
     )
+
+
+def content_of(envelope: Envelope) -> object | None:
+    """What an event says, typed: a fact of NoETL's own, or what a user's event says about a business object."""
+    content = typed(envelope)
+    return content if content is not None else object_change(envelope)
 
 
 def as_if_recorded(
@@ -75,5 +82,5 @@ def as_if_recorded(
         aggregate_version=aggregate_version,
         ingest_time=time,
         envelope=envelope,
-        content=typed(envelope),
+        content=content_of(envelope),
     )

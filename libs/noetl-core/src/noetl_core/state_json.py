@@ -19,7 +19,7 @@ from noetl_core.steering.state import HeldCause
 from noetl_core.streams.state import Chunk, ChunkQueue, Place
 from noetl_core.timestamps import format_time, parse_time
 
-FORMAT = 1
+FORMAT = 2
 """Grows whenever older bytes would be misread; a state of another format is folded from the log again."""
 
 _Fields = Mapping[str, Any]

@@ -218,7 +218,7 @@ class _Run:
     running: list[CommandIssued] = field(default_factory=list)
 
     def go_on(self) -> None:
-        moves = [self._enter, self._note, self._set]
+        moves = [self._enter, self._note, self._set, self._tell]
         if self.waiting:
             moves += [self._claim] * 3
         if self.running:
@@ -238,6 +238,26 @@ class _Run:
 
     def _note(self) -> None:
         self.history.add(Draft(event_type="user.note", idempotency_key=f"note/{len(self.history.stored)}"))
+
+    def _tell(self) -> None:
+        """Something about a business object of the user's."""
+        said = self.choose.choice(
+            (
+                {"state": {"total": 3, "by": {"name": "é"}}, "status": "open"},
+                {"patch": {"by": {"name": None, "at": 1.5}}, "derived_from": [{"type": "cart", "id": "9"}]},
+                {"deleted": True},
+                {},
+                {"nonsense": True},
+            )
+        )
+        told = {"type": "order", "id": self.choose.choice(("a/1", "ü")), **said}
+        draft = Draft(
+            event_type="order.told",
+            idempotency_key=f"told/{len(self.history.stored)}",
+            meta={"business_object": told},
+            payload_ref=self.choose.choice((None, WORKLOAD)),
+        )
+        self.history.add(draft)
 
     def _set(self) -> None:
         name = self.choose.choice("xyz")

@@ -8,7 +8,7 @@ from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.ingest_events import IncomingEvent, IngestEvents
 from noetl_core.append import END_KEY, Fence, Hint, StreamStart
 from noetl_core.envelope import Draft
-from noetl_core.errors import InvalidInput, NoetlError, NotFound, NotPermitted
+from noetl_core.errors import InvalidInput, NoetlError, NotFound, NotPermitted, VersionConflict
 from noetl_core.ports.event_log import Scope
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.tracing import span
@@ -50,6 +50,8 @@ def ingest(append: AppendEvents) -> IngestEvents:
         (note("k", meta={"loop_id": "l"}), {}, InvalidInput),
         (note("k", meta={"decided_through": 3}), {}, InvalidInput),
         (note(""), {}, InvalidInput),
+        (note("k", meta={"business_object": {"type": "order"}}), {}, InvalidInput),
+        (note("k", aggregate_type="business_object", aggregate_id="order/7"), {}, NotPermitted),
     ],
 )
 async def test_users_write_only_what_is_theirs(
@@ -70,6 +72,21 @@ async def test_a_users_key_cannot_take_one_that_noetl_needs(log: InMemoryEventLo
 
     keys = [event.envelope().idempotency_key for event in await history(log, execution_id)]
     assert keys == ["start", f"user/{END_KEY}", "user/decision/1/0"]
+
+
+async def test_writers_of_a_business_object_are_guarded_by_its_version(
+    log: InMemoryEventLog, append: AppendEvents
+) -> None:
+    execution_id = await start(log)
+    order = {"business_object": {"type": "order", "id": "7", "patch": {"n": 1}}}
+    (first,) = await append(ADA, request(execution_id, note("a", meta=order, expected_aggregate_version=0)))
+
+    with pytest.raises(VersionConflict):
+        await append(ADA, request(execution_id, note("b", meta=order, expected_aggregate_version=0)))
+
+    envelope = first.event.envelope()
+    assert (envelope.aggregate_type, envelope.aggregate_id) == ("business_object", "order/7")
+    assert len(await history(log, execution_id)) == 2
 
 
 async def test_a_service_writes_what_it_says(log: InMemoryEventLog, append: AppendEvents) -> None:

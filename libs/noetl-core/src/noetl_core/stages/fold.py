@@ -34,7 +34,10 @@ def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execu
     """The execution after a fact about one of its stages; facts about another epoch change nothing."""
     if isinstance(event, StageOpened):
         loops = {**execution.loops, event.step: loop_of(event, recorded.stream_version)}
-        return replace(execution, loops=loops, stages={**execution.stages, event.step: stage_of_event(event)})
+        opened = replace(
+            stage_of_event(event), opened_event_id=recorded.envelope.event_id, opened_at=recorded.ingest_time
+        )
+        return replace(execution, loops=loops, stages={**execution.stages, event.step: opened})
     stage = execution.stages.get(event.step)
     if stage is None or stage.stage_id != event.stage_id or not stage.is_open:
         return execution
@@ -99,6 +102,7 @@ def close_stage(stage: Stage, *, status: str) -> StageClosed:
 
 
 def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, recorded: Recorded) -> Execution:
+    earlier = stage.frames.get(event.frame_id)
     frame = Frame(
         frame_id=event.frame_id,
         index=event.frame_index,
@@ -115,6 +119,8 @@ def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, reco
         parent_frame_id=event.parent_frame_id or "",
         claimed=event.payload_ref,
         claimed_at=event.rows_at or 0,
+        claimed_event_id=recorded.envelope.event_id,
+        created_at=(earlier and earlier.created_at) or recorded.ingest_time,
     )
     before = (*stage.sequences, *(0 for _ in range(event.slot + 1 - len(stage.sequences))))
     sequences = tuple(event.sequence + 1 if slot == event.slot else one for slot, one in enumerate(before))
@@ -138,8 +144,10 @@ def _heard_of(
     frame = replace(frame, aggregate_version=recorded.aggregate_version)
     if isinstance(event, FrameHeartbeat):
         frame = replace(frame, lease_until=recorded.ingest_time + timedelta(seconds=event.lease_seconds))
-    elif event.payload_ref is not None and frame.claimed is None:
-        return _with_claimed(execution, stage, frame, event)
+    else:
+        frame = replace(frame, started_at=recorded.ingest_time)
+        if event.payload_ref is not None and frame.claimed is None:
+            return _with_claimed(execution, stage, frame, event)
     return _with(execution, replace(stage, frames={**stage.frames, event.frame_id: frame}), execution.loops)
 
 
@@ -170,8 +178,7 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
     if stage.is_cursor and frame.claimed is None:
         stage, loops = _found_nothing(stage, frame, loops, event)
         if not isinstance(event, FrameCommitted) and event.outcome == FrameOutcome.RETRY:
-            again = replace(frame, worker_id="", lease_until=None, aggregate_version=recorded.aggregate_version)
-            stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
+            stage = _with_waiting(stage, frame, recorded)
         return _with(execution, stage, loops)
     if isinstance(event, FrameCommitted):
         left = max(frame.stop - event.stop, 0)
@@ -187,8 +194,7 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
         )
         return _with(execution, _with_rest(stage, frame, event.stop) if left else stage, loops)
     if event.outcome == FrameOutcome.RETRY:
-        again = replace(frame, worker_id="", lease_until=None, after="", aggregate_version=recorded.aggregate_version)
-        stage = replace(stage, frames={**stage.frames, frame.frame_id: again})
+        stage = _with_waiting(stage, replace(frame, after=""), recorded)
         return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
     if event.outcome == FrameOutcome.BISECT:
         middle = frame.start + frame.rows // 2
@@ -196,6 +202,13 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
         stage = _with_part(stage, frame, middle, frame.stop)
         return _with(execution, stage, _counting(loops, stage, begun=-frame.rows))
     return _with(execution, stage, _counting(loops, stage, failed=frame.rows, error=_error_of(event)))
+
+
+def _with_waiting(stage: Stage, frame: Frame, recorded: Recorded) -> Stage:
+    """Nobody has the frame any more, and somebody is to have it again."""
+    version = recorded.aggregate_version
+    again = replace(frame, worker_id="", lease_until=None, started_at=None, aggregate_version=version)
+    return replace(stage, frames={**stage.frames, frame.frame_id: again})
 
 
 def _found_nothing(stage: Stage, frame: Frame, loops: Loops, event: FrameEnd) -> tuple[Stage, Loops]:

@@ -50,6 +50,12 @@ class Frame:
     """Rows that were claimed through a cursor, in which its own stand; none until its worker has said so."""
     claimed_at: int = 0
     """Index of the first of them."""
+    claimed_event_id: int = 0
+    """The event by which its worker has it."""
+    created_at: datetime | None = None
+    """When it was first dispatched."""
+    started_at: datetime | None = None
+    """When the attempt was begun."""
 
     @property
     def rows(self) -> int:
@@ -112,6 +118,8 @@ class Stage:
     """Slots of a cursor that found no rows."""
     status: str = ""
     """How it ended; empty while it runs."""
+    opened_event_id: int = 0
+    opened_at: datetime | None = None
 
     @property
     def is_open(self) -> bool:

@@ -34,6 +34,8 @@ def stage_object(stage: Stage) -> JsonObject:
         "is_cursor": stage.is_cursor,
         "drained": list(stage.drained),
         "status": stage.status,
+        "opened_event_id": str(stage.opened_event_id) if stage.opened_event_id else None,
+        "opened_at": _text(stage.opened_at),
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -63,6 +65,8 @@ def read_stage(step: str, fields: Mapping[str, Any]) -> Stage:
         is_cursor=fields.get("is_cursor", False),
         drained=tuple(fields.get("drained", ())),
         status=fields.get("status", ""),
+        opened_event_id=int(fields.get("opened_event_id", 0)),
+        opened_at=_time(fields.get("opened_at")),
     )
 
 
@@ -82,6 +86,9 @@ def _frame_object(frame: Frame) -> JsonObject:
         "parent_frame_id": frame.parent_frame_id,
         "claimed": frame.claimed.to_json() if frame.claimed else None,
         "claimed_at": frame.claimed_at,
+        "claimed_event_id": str(frame.claimed_event_id) if frame.claimed_event_id else None,
+        "created_at": _text(frame.created_at),
+        "started_at": _text(frame.started_at),
     }
     return {key: value for key, value in fields.items() if value}
 
@@ -103,6 +110,9 @@ def _frame(frame_id: str, fields: Mapping[str, Any]) -> Frame:
         parent_frame_id=fields.get("parent_frame_id", ""),
         claimed=PayloadRef.from_json(fields["claimed"]) if "claimed" in fields else None,
         claimed_at=fields.get("claimed_at", 0),
+        claimed_event_id=int(fields.get("claimed_event_id", 0)),
+        created_at=_time(fields.get("created_at")),
+        started_at=_time(fields.get("started_at")),
     )
 
 

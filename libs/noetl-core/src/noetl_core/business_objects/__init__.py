@@ -1,0 +1,1 @@
+"""The business-object surface: what an execution says about things of its users' world."""
