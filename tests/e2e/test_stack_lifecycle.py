@@ -1,6 +1,9 @@
 """The stack itself: what it keeps when it stops, what it leaves running, and the demonstration of it all."""
 
+import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,10 +11,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from noetl_adapters.payload.shm_directory import SHM_DIRECTORY, directory_name
 from noetl_cli.dev.processes import ProcessIdentity
+from noetl_cli.dev.sql import fetch_value
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack, environment_of_nobody, local_stack
+
+GATED = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: gated, path: tests/gated}
+workload: {directory: /nowhere}
+workflow:
+- step: wait
+  tool:
+    kind: python
+    input: {directory: "{{ directory }}"}
+    code: |
+      import pathlib, time
+      place = pathlib.Path(directory)
+      (place / "running").touch()
+      while not (place / "go").exists():
+          time.sleep(0.02)
+      result = {}
+  next: {arcs: [{step: after}]}
+- step: after
+  tool: {kind: noop}
+"""
 
 DEMO = Path(__file__).parents[2] / "scripts" / "demo.sh"
 
@@ -52,6 +79,49 @@ def test_a_stack_that_is_stopped_or_killed_comes_back_with_all_it_had(examples: 
         assert stack.noetl("run", str(examples / "hello_world.yaml"), "-o", "json").code == 0
         listed = stack.noetl("list", "-o", "json").document["executions"]
         assert len(listed) == 2
+
+
+def test_a_restored_backup_goes_on_although_the_bus_tells_of_what_it_lost(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    playbook = tmp_path / "gated.yaml"
+    playbook.write_text(GATED)
+    with local_stack() as stack:
+        started = stack.noetl("run", str(playbook), "--set", f"directory={tmp_path}", "--no-follow", "-o", "json")
+        execution_id = started.document["execution_id"]
+        eventually((tmp_path / "running").exists)
+        assert stack.noetl("pause", execution_id).code == 0
+        (tmp_path / "go").touch()
+        eventually(lambda: "command.completed" in stack.noetl("events", execution_id).out)
+        assert stack.noetl("dev", "down").code == 0
+        database, backup = stack.home.root / "postgres", tmp_path / "backup"
+        shutil.copytree(database, backup)
+
+        # What happens now is lost by the restore: only the bus has heard of it, and nobody has listened yet.
+        assert stack.noetl("dev", "up").code == 0
+        assert stack.noetl("db", "restored", "--dsn", stack.owner_dsn).code == 0
+        stack.kill("outbox-publisher")
+        with stack.held_down("projector"):
+            assert stack.noetl("resume", execution_id).code == 0
+            assert stack.noetl("events", execution_id, "--follow").code == 0
+            eventually(lambda: fetch_value(stack.owner_dsn, "SELECT count(*) FROM noetl.outbox") == 0)
+            assert stack.noetl("dev", "down").code == 0
+        shutil.rmtree(database)
+        shutil.copytree(backup, database)
+
+        assert stack.noetl("dev", "up").code == 0
+        eventually(lambda: dropped_messages(stack) > 0)
+        assert stack.noetl("status", execution_id, "-o", "json").document["status"] == "PAUSED"
+        assert stack.noetl("resume", execution_id).code == 0
+        assert stack.noetl("events", execution_id, "--follow").code == 0
+        status = stack.noetl("status", execution_id, "-o", "json").document
+        assert [(step["step"], step["attempt"]) for step in status["steps"]] == [("wait", 1), ("after", 1)]
+
+
+def dropped_messages(stack: LocalStack) -> float:
+    port = json.loads(stack.home.ports_file.read_text())["projector.ops"]
+    metrics = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=30.0, trust_env=False).text
+    found = re.search(r"^noetl_projector_foreign_messages_total(?:\{.*\})? (\S+)$", metrics, re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def test_the_demonstration_shows_an_execution_and_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noetl_contracts.messages import event_headers, stored_event
-from noetl_contracts.subjects import CHECKSUM, INGEST_TIME, STREAM_VERSION, TRACEPARENT
+from noetl_contracts.messages import event_headers, is_of_another_log, stored_event
+from noetl_contracts.subjects import CHECKSUM, INGEST_TIME, LOG_BRANCH, STREAM_VERSION, TRACEPARENT
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt
 
@@ -55,3 +55,13 @@ def test_a_message_that_lacks_a_header_is_corrupt_and_says_which() -> None:
 def test_a_header_that_cannot_be_read_makes_the_message_corrupt(name: str, text: str) -> None:
     with pytest.raises(Corrupt, match="cannot be read"):
         stored_event(EVENT.body, {**event_headers(EVENT, TRACE), name: text})
+
+
+@pytest.mark.parametrize(
+    ("marked", "log_branch", "foreign"),
+    [("log.1", "log.2", True), ("log.1", "log.1", False), ("", "log.1", False), ("log.1", "", False)],
+)
+def test_only_what_is_marked_with_another_log_is_of_another(marked: str, log_branch: str, foreign: bool) -> None:
+    headers = {LOG_BRANCH: marked} if marked else {}
+
+    assert is_of_another_log(headers, log_branch) is foreign

@@ -43,6 +43,7 @@ class ScriptedLeases:
         self.held_by: list[Replica] = []
         self.released: list[Replica] = []
         self.called = asyncio.Event()
+        self.log_branch = "log.1"
 
     async def installation(self) -> Installation:
         return Installation(shard_count=self.shard_count, log_generation="g")
@@ -53,7 +54,7 @@ class ScriptedLeases:
         self.called.set()
         if self.failure is not None:
             raise self.failure
-        return Holding(leases=tuple(self.granted), live_instances=2)
+        return Holding(leases=tuple(self.granted), live_instances=2, log_branch=self.log_branch)
 
     async def release(self, replica: Replica) -> int:
         self.released.append(replica)
@@ -291,3 +292,18 @@ async def until(condition: Callable[[], bool]) -> None:
     """Let the loop run until something holds; the test's timeout ends a wait that is in vain."""
     while not condition():  # noqa: ASYNC110 - nothing else would signal it
         await asyncio.sleep(0)
+
+
+async def test_a_database_that_was_put_back_makes_every_shard_begin_anew() -> None:
+    setup = Setup()
+    setup.leases.granted = [lease(1), lease(2)]
+    await setup.ownership.renew()
+    assert setup.ownership.log_branch == "log.1"
+
+    setup.leases.log_branch = "log.2"
+    await setup.ownership.renew()
+    setup.leases.log_branch = ""  # an older api cannot tell
+    await setup.ownership.renew()
+
+    assert setup.seen.events == [("gained", {1: 1, 2: 1}), ("lost", {1, 2}), ("gained", {1: 1, 2: 1})]
+    assert setup.ownership.log_branch == "log.2"

@@ -4,13 +4,14 @@ import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noetl_contracts.messages import event_headers
-from noetl_contracts.subjects import event_subject, shard_filter
+from noetl_contracts.subjects import LOG_BRANCH, event_subject, shard_filter
 from noetl_core.commands.state import Command
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
@@ -623,6 +624,25 @@ async def test_messages_that_nobody_can_read_are_terminated_and_their_neighbours
     assert metrics.value("noetl_projector_decode_errors_total") == 2
     assert metrics.value("noetl_projector_events_unshardable_total") == 2
     assert metrics.value("noetl_projector_terminated_notifications_total") == 4
+
+
+async def test_messages_of_a_log_that_a_restored_database_lost_change_nothing() -> None:
+    history = two_steps(History())
+    one = process(history)
+    receiver = Receiver()
+    counts = ProjectorMetrics(metrics := MetricSet())
+    consumer = ShardConsumer(
+        receiver, one.project, batch_size=500, shard_count=64, metrics=counts, log_branch=lambda: "log.2"
+    )
+    unmarked, own, lost = (delivery(event) for event in history.stored[:3])
+    own = replace(own, headers={**own.headers, LOG_BRANCH: "log.2"})
+    lost = replace(lost, headers={**lost.headers, LOG_BRANCH: "log.1"})
+
+    await consumer.take([unmarked, own, lost])
+
+    assert one.version() == 2
+    assert (receiver.terminated, receiver.acknowledged) == ([lost], [unmarked, own])
+    assert metrics.value("noetl_projector_foreign_messages_total") == 1
 
 
 async def test_checkpoints_are_written_once_for_many_batches() -> None:

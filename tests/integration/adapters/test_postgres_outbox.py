@@ -10,6 +10,8 @@ from noetl_adapters.postgres.commit_signal import PostgresCommitSignal
 from noetl_adapters.postgres.migrate import migrate
 from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.outbox_leases import PostgresOutboxLeases
+from noetl_cli.db import mark_restored
+from noetl_contracts.subjects import LOG_BRANCH
 from noetl_core.errors import Unavailable
 from noetl_core.ports.outbox import CommitSignal, Outbox, OutboxLeases
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
@@ -179,3 +181,17 @@ async def listen_for_ever(dsn: str, signal: PostgresCommitSignal) -> None:
     while True:
         with suppress(Unavailable):
             await listener.run(lambda: None)
+
+
+async def test_messages_are_marked_with_the_branch_of_the_log_that_a_restore_changes(
+    pool: asyncpg.Pool, admin: asyncpg.Connection, dsn: str
+) -> None:
+    await insert(admin, range(1), shard=0)
+    (before,) = await PostgresOutbox(pool).take([0], limit=10)
+
+    branch = await mark_restored(dsn)
+    await pool.expire_connections()  # as those are that a restored server had never known
+    (after,) = await PostgresOutbox(pool).take([0], limit=10)
+
+    assert before.message.headers[LOG_BRANCH] != branch
+    assert after.message.headers[LOG_BRANCH] == branch

@@ -11,6 +11,7 @@ from noetl_contracts.subjects import (
     AGGREGATE_VERSION,
     CHECKSUM,
     INGEST_TIME,
+    LOG_BRANCH,
     PREV_CHECKSUM,
     STREAM_VERSION,
     TRACEPARENT,
@@ -21,7 +22,7 @@ _time_text = lru_cache(maxsize=256)(format_time)
 
 
 def event_headers(stored: StoredEvent, trace: str) -> dict[str, str]:
-    """The headers of an outbox row; the message id is a column of its own there, and added when it is sent."""
+    """The headers of a message; its id is added when it is sent."""
     headers = {
         STREAM_VERSION: str(stored.stream_version),
         AGGREGATE_VERSION: str(stored.aggregate_version),
@@ -32,6 +33,15 @@ def event_headers(stored: StoredEvent, trace: str) -> dict[str, str]:
     if trace:
         headers[TRACEPARENT] = trace
     return headers
+
+
+def is_of_another_log(headers: Mapping[str, str], log_branch: str) -> bool:
+    """Whether a message tells of a log that is no longer written, such as the future that a restored backup lost.
+
+    What is not marked, or cannot be compared yet, is taken as one's own.
+    """
+    marked = headers.get(LOG_BRANCH, "")
+    return bool(marked and log_branch) and marked != log_branch
 
 
 def stored_event(body: bytes, headers: Mapping[str, str]) -> StoredEvent:

@@ -22,6 +22,7 @@ AGGREGATE_VERSION = "Noetl-Aggregate-Version"
 INGEST_TIME = "Noetl-Ingest-Time"
 PREV_CHECKSUM = "Noetl-Prev-Checksum"
 CHECKSUM = "Noetl-Checksum"
+LOG_BRANCH = "Noetl-Log-Branch"
 TRACEPARENT = "traceparent"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

@@ -164,6 +164,8 @@ class ShardOwnership:
         self._early = asyncio.Event()
         self._checked = False
         self.live_instances = 0
+        self.log_branch = ""
+        """Which continuation of the log our leases are from; empty until the first heartbeat."""
 
     def epoch(self, shard: int) -> int | None:
         """The epoch to write under, None when the shard is not ours, or may not be any more."""
@@ -201,6 +203,7 @@ class ShardOwnership:
             logger.warning("shards.hold_failed", role=self.replica.role, reason=str(exc) or "no answer in time")
             self._report_lost(self._held.drop_expired())
             return False
+        self._follow_log(holding.log_branch)
         change = self._held.accept(holding.leases, asked_at=asked_at)
         self.live_instances = holding.live_instances
         self._report_lost(change.lost)
@@ -213,6 +216,13 @@ class ShardOwnership:
         with suppress(NoetlError):  # whoever cannot be told will see the leases expire
             released = await self._leases.release(self.replica)
             logger.info("shards.released", role=self.replica.role, shards=released)
+
+    def _follow_log(self, log_branch: str) -> None:
+        """After a restore, what was learned before may be of events that are gone: every shard begins anew."""
+        if self.log_branch and log_branch and log_branch != self.log_branch:
+            logger.warning("shards.log_changed", role=self.replica.role, before=self.log_branch, now=log_branch)
+            self._report_lost(self._held.drop_all())
+        self.log_branch = log_branch or self.log_branch
 
     async def _check_installation(self) -> None:
         if not self._checked:

@@ -126,7 +126,12 @@ class Planner:
         group.loop(
             "owners", lambda beat: owners.keep_current(every_seconds=settings.ownership.heartbeat_seconds, beat=beat)
         )
-        group.loop("events", lambda beat: consume_events(self._consumer, self.actors, self._metrics, beat=beat))
+        group.loop(
+            "events",
+            lambda beat: consume_events(
+                self._consumer, self.actors, self._metrics, log_branch=lambda: ownership.log_branch, beat=beat
+            ),
+        )
         group.loop(
             "heads",
             lambda beat: sweep_heads(sweep, every_seconds=settings.head_poll_seconds, gained=self._gained, beat=beat),

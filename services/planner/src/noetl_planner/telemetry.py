@@ -20,6 +20,10 @@ class PlannerMetrics:
         self.decode_errors = metrics.counter(
             "noetl_planner_decode_errors_total", "Messages from the bus that are not events."
         )
+        self.foreign_messages = metrics.counter(
+            "noetl_planner_foreign_messages_total",
+            "Messages dropped because they are of a log that a restored database lost.",
+        )
         self.lost_races = metrics.counter(
             "noetl_planner_lost_races_total", "Turns repeated because somebody else appended first."
         )

@@ -179,6 +179,7 @@ class Projector:
             batch_size=settings.batch_size,
             shard_count=settings.ownership.shard_count,
             metrics=self._metrics,
+            log_branch=lambda: ownership.log_branch,
             on_bus_away=self._hurry.set,
         )
         group.loop("ownership", ownership.run)

@@ -21,6 +21,10 @@ class ProjectorMetrics:
         self.events_unshardable = metrics.counter(
             "noetl_projector_events_unshardable_total", "Messages whose subject names no execution and shard."
         )
+        self.foreign_messages = metrics.counter(
+            "noetl_projector_foreign_messages_total",
+            "Messages dropped because they are of a log that a restored database lost.",
+        )
         self.decode_errors = metrics.counter(
             "noetl_projector_decode_errors_total", "Messages that are not the event that they claim to be."
         )

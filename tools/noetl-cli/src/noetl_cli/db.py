@@ -1,4 +1,4 @@
-"""`noetl db`: bring a database to this release, and give the services' roles their passwords."""
+"""`noetl db`: bring a database to this release, give the services' roles their passwords, tell of a restore."""
 
 import asyncio
 import base64
@@ -96,10 +96,45 @@ def roles(*, dsn: str, passwords_file: Path | None, output: Output) -> None:
         click.echo(f"passwords set: {', '.join(sorted(passwords))}")
 
 
+@db.command()
+@_DSN_OPTION
+@output_option
+def restored(*, dsn: str, output: Output) -> None:
+    """Tell that the database was put back to an earlier state, before the services start again.
+
+    Messages on the bus may tell of events that the restored log has lost; from now on they are dropped. Recovery to a
+    point in time, a restore into another cluster and the promotion of a standby are noticed without this; a volume that
+    was put back from a snapshot is not.
+
+    \b
+    Example:
+      noetl db restored --dsn postgresql://owner:secret@db.example/noetl
+    """
+    log_branch = asyncio.run(mark_restored(dsn))
+    if output is Output.JSON:
+        echo_json({"log_branch": log_branch})
+    else:
+        click.echo(f"from now on this is the log {log_branch}; messages of others are dropped")
+
+
 async def migrate_database(dsn: str, *, shard_count: int) -> tuple[str, ...]:
     """Apply what is missing; returns what was applied."""
     try:
         return await apply_migrations(dsn, shard_count=shard_count)
+    except asyncpg.PostgresError as exc:
+        raise _explained(exc) from exc
+
+
+async def mark_restored(dsn: str) -> str:
+    """Begin another branch of the log; returns its name."""
+    try:
+        async with translated():
+            connection = await asyncpg.connect(dsn, server_settings={"application_name": "noetl-db"})
+            try:
+                await connection.execute("UPDATE noetl.installation SET restores = restores + 1")
+                return str(await connection.fetchval("SELECT noetl.log_branch()"))
+            finally:
+                await connection.close()
     except asyncpg.PostgresError as exc:
         raise _explained(exc) from exc
 

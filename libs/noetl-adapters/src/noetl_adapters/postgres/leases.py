@@ -40,7 +40,11 @@ class PostgresShardLeases:
         async with translated(), self._pool.acquire() as connection, connection.transaction():
             runtime = await self._lock_runtime(connection, replica)
             if replica.incarnation in runtime["deposed"]:
-                return Holding(leases=(), live_instances=await self._live(connection, replica.role))
+                return Holding(
+                    leases=(),
+                    live_instances=await self._live(connection, replica.role),
+                    log_branch=await self._log_branch(connection),
+                )
             reborn = runtime["incarnation"] != replica.incarnation
             deposed = [*runtime["deposed"], runtime["incarnation"]] if reborn else runtime["deposed"]
             await connection.execute(
@@ -63,6 +67,7 @@ class PostgresShardLeases:
                 [shard for shard, _ in shares.held],
                 [epoch for _, epoch in shares.held],
             )
+            log_branch = await self._log_branch(connection)
             if shares.given_back:
                 await connection.execute(self._sql["give_back"], replica.role, list(shares.given_back))
         leases = [
@@ -76,7 +81,11 @@ class PostgresShardLeases:
             )
             for row in held
         ]
-        return Holding(leases=tuple(sorted(leases, key=lambda lease: lease.shard)), live_instances=live_instances)
+        return Holding(
+            leases=tuple(sorted(leases, key=lambda lease: lease.shard)),
+            live_instances=live_instances,
+            log_branch=log_branch,
+        )
 
     async def release(self, replica: Replica) -> int:
         """Give everything back, unless a later incarnation has it already."""
@@ -127,3 +136,6 @@ class PostgresShardLeases:
 
     async def _live(self, connection: asyncpg.Connection, role: str) -> int:
         return int(await connection.fetchval(self._sql["live_instances"], role))
+
+    async def _log_branch(self, connection: asyncpg.Connection) -> str:
+        return str(await connection.fetchval(self._sql["log_branch"]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import asyncpg
 from noetl_contracts.messages import event_headers
-from noetl_contracts.subjects import event_subject
+from noetl_contracts.subjects import LOG_BRANCH, event_subject
 from noetl_core.envelope import StoredEvent, trace_of
+from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import Backlog, OutboxRow
 
@@ -39,8 +41,17 @@ async def open_outbox_pool(dsn: str, *, application_name: str, max_size: int = 2
             command_timeout=5.0,
             # Nothing here changes a session, and resetting it would be one more round trip for each query.
             reset=_leave_as_is,
+            init=_mark_log_branch,
             server_settings={**SESSION_SETTINGS, **_DRAIN_SETTINGS, "application_name": application_name},
         )
+
+
+async def _mark_log_branch(connection: asyncpg.Connection) -> None:
+    """Once for each connection: no server changes its branch of the log without ending them all."""
+    try:
+        await connection.execute(load_queries("outbox.sql")["mark_log_branch"])
+    except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError) as exc:
+        raise Unavailable("the database has not been set up yet, or is of an earlier release") from exc
 
 
 async def _leave_as_is(connection: asyncpg.Connection) -> None:
@@ -75,11 +86,14 @@ class PostgresOutbox:
 
 
 def _row(row: asyncpg.Record) -> OutboxRow:
+    message = _written_out(row) if row["event_id"] is None else _event(row)
+    if row["log_branch"]:
+        message = replace(message, headers={**message.headers, LOG_BRANCH: row["log_branch"]})
     return OutboxRow(
         outbox_id=row["outbox_id"],
         shard=row["shard"],
         execution_id=row["execution_id"],
-        message=_written_out(row) if row["event_id"] is None else _event(row),
+        message=message,
         age_seconds=row["age_seconds"],
     )
 

@@ -19,11 +19,8 @@ class PostgresOutboxLeases:
 
     async def shard_count(self) -> int:
         """How many shards this installation has."""
-        try:
-            async with translated():
-                count: int | None = await self._pool.fetchval(self._sql["shard_count"])
-        except asyncpg.UndefinedTableError as exc:
-            raise Unavailable("the database has not been set up yet") from exc
+        async with translated():
+            count: int | None = await self._pool.fetchval(self._sql["shard_count"])
         if count is None:
             raise Unavailable("the database has not been set up yet")
         return count

@@ -34,4 +34,8 @@ def lease(message: pb.Lease) -> ShardLease:
 
 def holding(message: pb.HoldResponse) -> Holding:
     """Everything that a replica holds."""
-    return Holding(leases=tuple(lease(one) for one in message.leases), live_instances=message.live_instances)
+    return Holding(
+        leases=tuple(lease(one) for one in message.leases),
+        live_instances=message.live_instances,
+        log_branch=message.log_branch,
+    )

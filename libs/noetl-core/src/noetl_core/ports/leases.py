@@ -14,6 +14,7 @@ class Installation:
 
     shard_count: int
     log_generation: str
+    """Names the log, from its first event on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,9 @@ class Holding:
 
     leases: tuple[ShardLease, ...]
     live_instances: int
+    log_branch: str = ""
+    """Which continuation of the log is being written: another one once the database was put back to an earlier state.
+    Empty if whoever answers cannot tell."""
 
 
 class ShardLeases(Protocol):

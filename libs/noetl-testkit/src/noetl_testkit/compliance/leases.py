@@ -38,6 +38,15 @@ class ShardLeasesCompliance(ABC):
         assert installation.shard_count == SHARDS
         assert installation.log_generation
 
+    async def test_everybody_is_told_of_the_same_branch_of_the_log(self, leases: ShardLeases) -> None:
+        one = await leases.hold(replica("p-0"), lease_seconds=30)
+        other = await leases.hold(replica("p-0", role="projector"), lease_seconds=30)
+        again = await leases.hold(replica("p-0", "2"), lease_seconds=30)
+        deposed = await leases.hold(replica("p-0"), lease_seconds=30)
+
+        assert one.log_branch
+        assert {held.log_branch for held in (one, other, again, deposed)} == {one.log_branch}
+
     async def test_who_is_alone_holds_everything(self, leases: ShardLeases) -> None:
         held = await leases.hold(replica("a"), lease_seconds=30)
 

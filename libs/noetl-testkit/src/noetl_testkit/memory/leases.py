@@ -42,6 +42,11 @@ class InMemoryShardLeases:
         self._runtimes: dict[tuple[str, str], _Runtime] = {}
         self._shard_count = shard_count
         self._clock = clock
+        self._restores = 0
+
+    def restored(self) -> None:
+        """As if the database had been put back to an earlier state."""
+        self._restores += 1
 
     async def installation(self) -> Installation:
         """The facts of this installation."""
@@ -57,7 +62,7 @@ class InMemoryShardLeases:
         rows = self._rows(role, now)
         runtime = self._runtimes.setdefault((role, replica.instance), _Runtime(incarnation=replica.incarnation))
         if replica.incarnation in runtime.deposed:
-            return Holding(leases=(), live_instances=self._live(role, now))
+            return Holding(leases=(), live_instances=self._live(role, now), log_branch=self._log_branch())
         reborn = runtime.incarnation != replica.incarnation
         if reborn:
             runtime.deposed.append(runtime.incarnation)
@@ -71,7 +76,9 @@ class InMemoryShardLeases:
             self._give_back(role, shard)
         held = {shard for shard, _ in shares.held}
         return Holding(
-            leases=tuple(lease for lease in await self.list_shards(role) if lease.shard in held), live_instances=live
+            leases=tuple(lease for lease in await self.list_shards(role) if lease.shard in held),
+            live_instances=live,
+            log_branch=self._log_branch(),
         )
 
     async def release(self, replica: Replica) -> int:
@@ -110,6 +117,9 @@ class InMemoryShardLeases:
     def epoch(self, role: str, shard: int) -> int:
         """What a fence must name."""
         return self._shards[(role, shard)].epoch if (role, shard) in self._shards else 0
+
+    def _log_branch(self) -> str:
+        return f"in-memory.{self._restores}"
 
     def _rows(self, role: str, now: datetime) -> list[LeaseRow]:
         rows = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from noetl_contracts.messages import stored_event
+from noetl_contracts.messages import is_of_another_log, stored_event
 from noetl_contracts.subjects import STREAM_VERSION
 from noetl_core.errors import NoetlError
 from noetl_core.ports.bus import Delivery, PullConsumer
@@ -21,14 +21,22 @@ _EXECUTION_TOKEN = 4
 
 
 async def consume_events(
-    consumer: PullConsumer, actors: Actors, metrics: PlannerMetrics, *, beat: Callable[[], None]
+    consumer: PullConsumer,
+    actors: Actors,
+    metrics: PlannerMetrics,
+    *,
+    log_branch: Callable[[], str],
+    beat: Callable[[], None],
 ) -> None:
     """Hand events to their actors as they come; acknowledged at once, since the log keeps them."""
     while True:
         beat()
         deliveries = await consumer.fetch(batch=_BATCH, wait_seconds=_WAIT_SECONDS)
         for delivery in deliveries:
-            _hand_over(delivery, actors, metrics)
+            if is_of_another_log(delivery.headers, log_branch()):
+                metrics.foreign_messages.inc()
+            else:
+                _hand_over(delivery, actors, metrics)
         if deliveries:
             await consumer.ack(deliveries)
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_contracts.messages import stored_event
+from noetl_contracts.messages import is_of_another_log, stored_event
 from noetl_contracts.subjects import TRACEPARENT
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import InvalidInput, NoetlError, Unavailable
@@ -50,6 +50,7 @@ class ShardConsumer:
         batch_size: int,
         shard_count: int,
         metrics: ProjectorMetrics,
+        log_branch: Callable[[], str] = lambda: "",
         on_bus_away: Callable[[], None] = lambda: None,
         gather_seconds: float = GATHER_SECONDS,
     ) -> None:
@@ -58,6 +59,7 @@ class ShardConsumer:
         self._batch_size = batch_size
         self._shard_count = shard_count
         self._metrics = metrics
+        self._log_branch = log_branch
         self._on_bus_away = on_bus_away
         self._gather_seconds = gather_seconds
         self.bus_is_away = True
@@ -86,7 +88,12 @@ class ShardConsumer:
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """One batch, from parsing to acknowledgement."""
-        readable, unreadable = self._parse(deliveries)
+        own, foreign = self._told_apart(deliveries)
+        if foreign:
+            self._metrics.foreign_messages.inc(len(foreign))
+            with suppress(Unavailable):
+                await self._consumer.term(foreign)
+        readable, unreadable = self._parse(own)
         if unreadable:
             self._metrics.terminated.inc(len(unreadable))
             with suppress(Unavailable):
@@ -102,6 +109,14 @@ class ShardConsumer:
         with suppress(Unavailable):
             await self._consumer.ack([one.delivery for one in readable])
             self._metrics.acknowledged.inc(len(readable))
+
+    def _told_apart(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        log_branch = self._log_branch()
+        own: list[Delivery] = []
+        foreign: list[Delivery] = []
+        for delivery in deliveries:
+            (foreign if is_of_another_log(delivery.headers, log_branch) else own).append(delivery)
+        return own, foreign
 
     def _parse(self, deliveries: Iterable[Delivery]) -> tuple[list[_Parsed], list[Delivery]]:
         readable: list[_Parsed] = []

@@ -23,6 +23,9 @@ DELETE FROM noetl.runtime AS dead
 WHERE dead.role = $1 AND dead.leased_until < clock_timestamp() - interval '1 day' AND dead.instance <> $2
   AND NOT EXISTS (SELECT FROM noetl.execution_shard WHERE owner_runtime_id = dead.runtime_id)
 
+-- name: log_branch
+SELECT noetl.log_branch()
+
 -- name: live_instances
 SELECT count(*) FROM noetl.runtime WHERE role = $1 AND leased_until > clock_timestamp()
 

@@ -1,12 +1,15 @@
 -- The outbox as its publishers use it, and the leases by which they share its shards.
 
+-- name: mark_log_branch — for the session
+SELECT set_config('noetl.log_branch', noetl.log_branch(), false)
+
 -- name: take — from the lowest id on, always: a row that commits late is found below those that were taken before it
 --
 -- Rows are taken whole until there are messages enough. The sub-select with OFFSET 0 stays a lookup in the log for each.
 SELECT waiting.outbox_id, waiting.shard, waiting.execution_id, waiting.age_seconds, waiting.subject,
        waiting.message_id, waiting.headers, coalesce(waiting.body, event.body) AS body, event.event_id,
        event.tenant_id, event.organization_id, event.stream_version, event.aggregate_version, event.ingest_time,
-       event.prev_checksum, event.checksum
+       event.prev_checksum, event.checksum, current_setting('noetl.log_branch', true) AS log_branch
 FROM (
     SELECT first.*, sum(coalesce(last_version - first_version, 0) + 1) OVER (ORDER BY outbox_id) AS messages
     FROM (

@@ -47,7 +47,7 @@ class GetInstallationResponse(_message.Message):
     shard_count: _builtins.int
     """Number of shards of this installation."""
     log_generation: _builtins.str
-    """Generation of the log; changes when a database is restored from backup."""
+    """Names the log of this installation, from its first event on."""
     def __init__(
         self,
         *,
@@ -152,8 +152,13 @@ class HoldResponse(_message.Message):
 
     LEASES_FIELD_NUMBER: _builtins.int
     LIVE_INSTANCES_FIELD_NUMBER: _builtins.int
+    LOG_BRANCH_FIELD_NUMBER: _builtins.int
     live_instances: _builtins.int
     """Replicas of the role that are alive, including this one."""
+    log_branch: _builtins.str
+    """Which continuation of the log is being written; another one once the database was put back to an earlier state.
+    What was learned from another one is to be forgotten, and messages that are marked with another are to be dropped.
+    """
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Every lease that the replica holds now."""
@@ -163,10 +168,11 @@ class HoldResponse(_message.Message):
         *,
         leases: _abc.Iterable[Global___Lease] | None = ...,
         live_instances: _builtins.int = ...,
+        log_branch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "live_instances", b"live_instances"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "live_instances", b"live_instances", "log_branch", b"log_branch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

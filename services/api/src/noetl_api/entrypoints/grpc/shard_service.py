@@ -48,7 +48,9 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
         )
         holding = await self._leases.hold(replica, lease_seconds=request.lease_seconds)
         return pb.HoldResponse(
-            leases=[mapping.lease_message(lease) for lease in holding.leases], live_instances=holding.live_instances
+            leases=[mapping.lease_message(lease) for lease in holding.leases],
+            live_instances=holding.live_instances,
+            log_branch=holding.log_branch,
         )
 
     async def Release(  # noqa: N802 - named by the contract
