@@ -1,6 +1,6 @@
 import pytest
 from noetl_core.playbook.expressions import render
-from noetl_core.playbook.views import DataView, OutputView, StepView
+from noetl_core.playbook.views import CallView, DataView, OutputView, RawView, StepView
 
 
 def names(result: object, **envelope: object) -> dict[str, object]:
@@ -72,3 +72,49 @@ def test_a_failure_has_an_error() -> None:
     seen = names(None, status="error", error={"kind": "timeout"})
 
     assert render("{{ output.error.kind }} {{ output.status }}", seen) == "timeout error"
+
+
+PAGED = {"status_code": 200, "data": [{"n": 1}, {"n": 2}, {"n": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{{ output.data.status_code }}", 200),
+        ("{{ output.data }}", PAGED),
+        ("{{ output.data[1].n }}", 2),
+        ("{{ output[1].n }}", 2),
+        ("{% for one in output.data %}{{ one.n }}{% endfor %}", "123"),
+        ("{% for one in output %}{{ one.n }}{% endfor %}", "123"),
+        ("{{ output.data | length }}", 3),
+        ("{{ output.data | map(attribute='n') | list }}", [1, 2, 3]),
+        ("{{ output.data | selectattr('n', 'gt', output.data[0].n) | map(attribute='n') | sum }}", 5),
+        ("{{ output.data[1:] | length }}", 2),
+        ("{{ output.data | list | length }}", 3),
+    ],
+)
+def test_where_output_data_is_the_whole_result_items_are_those_of_a_list_below_it(template: str, value: object) -> None:
+    seen = {"output": CallView(envelope={"status": "ok"}, result=PAGED)}
+
+    assert render(template, seen) == value
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{{ output.data[0].n }}", 1),
+        ("{{ output[0].n }}", 1),
+        ("{% for one in output %}{{ one.n }}{% endfor %}", "123"),
+        ("{{ output.n }}", None),
+        ("{{ output }}", PAGED),
+    ],
+)
+def test_the_raw_result_is_indexed_and_gone_through_in_the_same_way(template: str, value: object) -> None:
+    assert render(template, {"output": RawView(PAGED)}) == value
+
+
+def test_without_a_list_below_it_a_map_is_gone_through_by_its_keys() -> None:
+    seen = {"output": CallView(envelope={"status": "ok"}, result={"a": 1, "data": {"b": 2}})}
+
+    assert render("{% for key in output.data %}{{ key }} {% endfor %}", seen) == "a data "
+    assert render("{{ output.data | length }}", seen) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -27,7 +27,8 @@ class Assigned:
 class Surroundings:
     """What assignments see besides each other."""
 
-    names: Mapping[str, object]
+    names: Callable[[Assigned], Mapping[str, object]]
+    """All names after what was assigned so far, in the order of precedence of the language."""
     current: Mapping[str, Any]
     """The variables of the execution before any of them."""
     now: str
@@ -58,7 +59,7 @@ def _whole_value(
     target: Mapping[str, Any],
 ) -> JsonValue:
     """The new value of the whole variable, of which the assignment may change one place only."""
-    visible = {**seen.names, **variables, **step_scope, "ctx": {**seen.current, **variables}}
+    visible = seen.names(Assigned(variables=variables, step_scope=step_scope))
     value = render(assignment.value, visible, now=seen.now, path=f"`set` of {'.'.join(assignment.path)}")
     name, *below = assignment.path
     if not below:

@@ -10,7 +10,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import HANDLING, LOCALLY, EvaluationFailed, Evaluator, Stored
 from noetl_core.executions.events import CtxUpdated, StepExited
-from noetl_core.executions.names import arc_names, current_variables, outcome_names
+from noetl_core.executions.names import arc_names, current_variables
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
 from noetl_core.executions.step_scope import scope_of
@@ -150,17 +150,15 @@ class _Scope:
         return {*self.plan.playbook.steps, *variables}
 
     def names(self, assigned: Assigned) -> dict[str, object]:
-        names = arc_names(self.execution, self.plan, step=self.step, result=self.result, assigned=assigned)
-        if self.error is not None:
-            names["error"] = self.error
-            names.update(outcome_names(self.plan, step=self.step, result=self.result, error=self.error))
-        return names
+        return arc_names(
+            self.execution, self.plan, step=self.step, result=self.result, assigned=assigned, error=self.error
+        )
 
     def assign(self, place: str, assignments: Sequence[Assignment], before: Assigned) -> Assigned:
         if not assignments:
             return before
         current = current_variables(self.execution, self.plan)
-        seen = Surroundings(names=self.names(before), current=current, now=self.now)
+        seen = Surroundings(names=self.names, current=current, now=self.now)
         return assign(assignments, seen, before=before, evaluator=self.evaluator, place=place)
 
     def fire(self, following: Next, assigned: Assigned) -> Sequence[Arc]:

@@ -18,10 +18,19 @@ LOADED = "loaded"
 
 
 def arc_names(
-    execution: Execution, plan: Plan, *, step: str, result: Mapping[str, Any], assigned: Assigned
+    execution: Execution,
+    plan: Plan,
+    *,
+    step: str,
+    result: Mapping[str, Any],
+    assigned: Assigned,
+    error: Mapping[str, Any] | None = None,
 ) -> dict[str, object]:
-    """What `when` of an arc that leaves `step` may refer to, in the order of precedence of the language."""
-    error = (result.get("context") or {}).get("error")
+    """What `when` of an arc that leaves `step` may refer to, in the order of precedence of the language.
+
+    `error` is that of routing itself, if there is one; else it is the call's.
+    """
+    error = error or (result.get("context") or {}).get("error")
     variables = {**current_variables(execution, plan), **assigned.variables}
     return {
         **({"error": error} if error else {}),

@@ -14,7 +14,7 @@ from jinja2.visitor import NodeTransformer
 from noetl_core.playbook.filters import join_text
 from noetl_core.playbook.metering import built, spend
 from noetl_core.playbook.sandbox import Sandbox
-from noetl_core.playbook.views import least_of, passed_of, whole_of
+from noetl_core.playbook.views import iterated_of, least_of, passed_of, whole_of
 
 MAX_TEMPLATE_CHARACTERS = 262_144
 VALUE_NAME = "_noetl_value"
@@ -31,10 +31,17 @@ _SHARING = (nodes.Assign, nodes.AssignBlock, nodes.With, nodes.Macro, nodes.Call
 
 LEAST_FILTERS = frozenset({"count", "first", "last", "length"})
 """Filters that read little of a list, as slices do: they need not have all of it."""
+_ITERATING_FILTERS = frozenset(
+    {
+        *("batch", "groupby", "join", "list", "map", "max", "min", "random", "reject", "rejectattr", "reverse"),
+        *("select", "selectattr", "slice", "sort", "sum", "unique"),
+    }
+)
+"""Filters that go through what they are given, as `for` does."""
 
 # No template can spell these names, since they have spaces.
 _WHOLE, _PASSED, _EACH, _JOINED, _BUILT = "the whole of", "handed on", "each of", "joined text of", "newly built"
-_LEAST = "the least of"
+_LEAST, _ITEMS = "the least of", "the items of"
 
 
 def has_template(text: str) -> bool:
@@ -145,8 +152,10 @@ class _Rewriter(NodeTransformer):
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - named by Jinja2
         turn_cost = 1 + sum(_size(child) for part in (node.body, [node.test]) for child in part if child)
+        items = self._chained(cast(nodes.Expr, node.iter), _ITEMS)
+        node.iter = nodes.Const(None, lineno=node.lineno)
         self.generic_visit(node)
-        node.iter = _filtered(cast(nodes.Expr, node.iter), _EACH, [nodes.Const(turn_cost, lineno=node.lineno)])
+        node.iter = _filtered(items, _EACH, [nodes.Const(turn_cost, lineno=node.lineno)])
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
@@ -170,8 +179,11 @@ class _Rewriter(NodeTransformer):
         return _filtered(self._inside_chain(node), _WHOLE)
 
     def visit_Filter(self, node: nodes.Filter) -> nodes.Node:  # noqa: N802
-        if node.name in LEAST_FILTERS and node.node is not None:
-            node.node = self._least(node.node)
+        if node.name in LEAST_FILTERS | _ITERATING_FILTERS and node.node is not None:
+            given = self._chained(node.node, _LEAST if node.name in LEAST_FILTERS else _ITEMS)
+            node.node = nodes.Const(None, lineno=node.lineno)
+            self.generic_visit(node)
+            node.node = given
         else:
             self.generic_visit(node)
         return node
@@ -197,7 +209,7 @@ class _Rewriter(NodeTransformer):
         if isinstance(node, nodes.Getitem):
             # A slice needs a list, any other key only what is below it.
             is_slice = isinstance(node.arg, nodes.Slice)
-            node.node = self._least(node.node) if is_slice else self._inside_chain(node.node)
+            node.node = self._chained(node.node, _LEAST) if is_slice else self._inside_chain(node.node)
             node.arg = self.visit(node.arg)
             return node
         if isinstance(node, nodes.Name):
@@ -205,10 +217,10 @@ class _Rewriter(NodeTransformer):
         visited: nodes.Expr = self.visit(node)
         return visited
 
-    def _least(self, node: nodes.Expr) -> nodes.Expr:
-        """What a list is asked for that may be here in part."""
+    def _chained(self, node: nodes.Expr, asked_for: str) -> nodes.Expr:
+        """`a.b.c` is asked for something else than the whole: its items, or a list that may be here in part."""
         if isinstance(node, nodes.Getattr | nodes.Getitem) or (isinstance(node, nodes.Name) and node.ctx == "load"):
-            return _filtered(self._inside_chain(node), _LEAST)
+            return _filtered(self._inside_chain(node), asked_for)
         visited: nodes.Expr = self.visit(node)
         return visited
 
@@ -232,8 +244,13 @@ def _least(context: Context, value: object) -> object:
 
 
 @pass_context
+def _items(context: Context, value: object) -> object:
+    return iterated_of(value)
+
+
+@pass_context
 def _passed(context: Context, value: object) -> object:
-    return whole_of(value) if DATA_WANTED in context.parent else passed_of(value)
+    return iterated_of(value) if DATA_WANTED in context.parent else passed_of(value)
 
 
 @pass_context
@@ -262,4 +279,12 @@ def _built(context: Context, value: object) -> object:
 
 
 SANDBOX = Sandbox()
-SANDBOX.filters |= {_WHOLE: _whole, _LEAST: _least, _PASSED: _passed, _EACH: _each, _JOINED: _joined, _BUILT: _built}
+SANDBOX.filters |= {
+    _WHOLE: _whole,
+    _LEAST: _least,
+    _ITEMS: _items,
+    _PASSED: _passed,
+    _EACH: _each,
+    _JOINED: _joined,
+    _BUILT: _built,
+}

@@ -31,6 +31,10 @@ class View(ABC):
         """What a slice or the length is taken of: the value itself, or a list of which only some is here."""
         return self.whole()
 
+    def iterated(self) -> object:
+        """What is gone through where somebody goes through the value."""
+        return self.whole()
+
 
 def look_into(value: object, key: Key) -> object:
     """The value below a key of a map, list or view, or `KeyError`."""
@@ -56,6 +60,20 @@ def whole_of(value: object) -> object:
 def least_of(value: object) -> object:
     """What slices are taken of, which may have less than the whole."""
     return value.least() if isinstance(value, View) else value
+
+
+def iterated_of(value: object) -> object:
+    """What is gone through of a value: its items, if it is a view that has a list for that."""
+    return whole_of(value.iterated()) if isinstance(value, View) else value
+
+
+def list_in(result: object) -> object | None:
+    """§4.2: iteration goes to a list `data`; none if the result has no such list."""
+    try:
+        data = whole_of(look_into(result, "data"))
+    except KeyError:
+        return None
+    return data if isinstance(data, list | tuple) else None
 
 
 def passed_of(value: object) -> object:
@@ -150,6 +168,10 @@ class CallView(View):
     def whole(self) -> object:
         return {**self._envelope, "data": self._result.whole()}
 
+    def iterated(self) -> object:
+        gone_through = self._result.iterated()
+        return gone_through if isinstance(gone_through, list | tuple) else self.whole()
+
 
 class ResultView(View):
     """A result as rules see it: its own keys, then those below its `data`."""
@@ -166,18 +188,35 @@ class ResultView(View):
     def whole(self) -> object:
         return whole_of(self._result)
 
+    def least(self) -> object:
+        found = list_in(self._result)
+        return self.whole() if found is None else found
+
+    def iterated(self) -> object:
+        return self.least()
+
 
 class RawView(View):
-    """The raw result of a tool, as the `set` of its own task sees it: nothing is added or sought elsewhere."""
+    """The raw result of a tool, as the `set` of its own task sees it: no key is added or sought elsewhere."""
 
     def __init__(self, result: object) -> None:
         self._result = result
 
     def lookup(self, key: Key) -> object:
-        return look_into(self._result, key)
+        try:
+            return look_into(self._result, key)
+        except KeyError:
+            found = list_in(self._result) if isinstance(key, int) else None
+            if found is None:
+                raise
+            return look_into(found, key)
 
     def whole(self) -> object:
         return whole_of(self._result)
+
+    def iterated(self) -> object:
+        found = list_in(self._result)
+        return self.whole() if found is None else found
 
 
 class OutputView(View):
@@ -203,6 +242,10 @@ class OutputView(View):
 
     def passed(self) -> object:
         return {**self._envelope, "data": self._data.passed()}
+
+    def iterated(self) -> object:
+        gone_through = self._data.whole()
+        return gone_through if isinstance(gone_through, list | tuple) else self.whole()
 
 
 class HttpView(View):

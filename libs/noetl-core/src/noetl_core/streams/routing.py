@@ -37,11 +37,12 @@ def try_arcs(
         step=chunk.step, activation=activation, task=chunk.task, call=chunk.call, chunk_index=chunk.chunk_index
     )
     try:
-        names = _names(execution, plan, chunk)
+        names = _names(execution, plan, chunk, Assigned())
         fired = (
             [] if _is_final(execution, chunk) else _fired(plan.playbook.steps[chunk.step].next, names, now, evaluator)
         )
-        seen = Surroundings(names=names, current=current_variables(execution, plan), now=now)
+        after = partial(_names, execution, plan, chunk)
+        seen = Surroundings(names=after, current=current_variables(execution, plan), now=now)
         assigned = assign(
             [one for arc in fired for one in arc.set], seen, before=Assigned(), evaluator=evaluator, place="chunk/set"
         )
@@ -75,11 +76,13 @@ def _fired(following: Next, names: Mapping[str, object], now: str, evaluator: Ev
     return fired
 
 
-def _names(execution: Execution, plan: Plan, chunk: Chunk) -> dict[str, object]:
+def _names(execution: Execution, plan: Plan, chunk: Chunk, assigned: Assigned) -> dict[str, object]:
     view = chunk_view(chunk)
+    names = arc_names(execution, plan, step=chunk.step, result={}, assigned=assigned)
+    if not any(isinstance(kept, Mapping) and "result" in kept for kept in (names["ctx"], names["steps"])):
+        names["result"] = DataView(view)
     return {
-        **arc_names(execution, plan, step=chunk.step, result={}, assigned=Assigned()),
-        "result": DataView(view),
+        **names,
         "output": OutputView(envelope={"status": "ok", "ref": dict(chunk.reference), "meta": {}}, result=view),
         "event": {"name": "call.partial", "step": chunk.step, "payload": view},
     }

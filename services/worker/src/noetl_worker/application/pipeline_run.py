@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NotFound
@@ -200,14 +201,14 @@ class PipelineRun:
         label = task.label
         if tool.set and outcome.error is None:
             self.scope.set_from_task(tool.set, outcome, label=label, attempt=attempt, now=self.now)
-        names = self.scope.with_outcome(outcome, label=label, attempt=attempt)
-        action = choose(tool.rules, names, failed=outcome.error is not None, now=self.now)
+        see = partial(self.scope.with_outcome, outcome, label=label, attempt=attempt)
+        action = choose(tool.rules, see(), failed=outcome.error is not None, now=self.now)
         for assignment in action.set:
             try:
-                self.scope.assign([assignment], names, now=self.now)
+                self.scope.assign([assignment], see, now=self.now)
             except TemplateFailed:
                 continue  # §5.1: what cannot be rendered leaves its target as it was
-        return action, retry_of(action, names, now=self.now) if action.do is Do.RETRY else None
+        return action, retry_of(action, see(), now=self.now) if action.do is Do.RETRY else None
 
     def follow(self, task: Task, outcome: Outcome, action: Action) -> PipelineEnd | None:
         """Go where the action leads."""
@@ -244,7 +245,8 @@ class PipelineRun:
 
     def ended(self, *, broke: bool = False) -> PipelineEnd:
         """The last task's outcome is the step's; an error that a rule let pass is data now."""
-        told = self.last if self.last.error is None else Outcome(data=self.last.result(), meta=self.last.meta)
+        last = self.last
+        told = last if last.error is None else replace(last, data=last.result(), error=None)
         return PipelineEnd(
             outcome=self._told(told), broke=broke, variables=self.scope.variables, step_scope=self.scope.step_scope
         )

@@ -25,6 +25,7 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, told_alone
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
+from noetl_worker.application.scopes import FIXED_NAMES
 from noetl_worker.application.step_names import StepNames
 
 RETRY_SECONDS: Final = (0.05, 0.2, 0.8)
@@ -300,7 +301,9 @@ def _with_variables(names: Mapping[str, object], variables: Mapping[str, JsonVal
     """§7.3: rows of a sequential loop see what earlier ones have set."""
     ctx = names.get("ctx")
     seen = {**(ctx if isinstance(ctx, Mapping) else {}), **variables}
-    return {**names, **variables, "ctx": seen, "workload": seen}
+    steps = names.get("steps")
+    own = {name: value for name, value in names.items() if name in FIXED_NAMES}
+    return {**names, **variables, **(steps if isinstance(steps, Mapping) else {}), **own, "ctx": seen, "workload": seen}
 
 
 def _keep(captured: CapturedOutput, printed: CapturedOutput) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from noetl_core.canonical import JsonValue
@@ -13,6 +13,11 @@ from noetl_core.playbook.views import CallView, RawView, StepView
 
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import Outcome
+
+FIXED_NAMES = frozenset(
+    {"steps", "execution_id", "catalog_id", "job", "idempotency_key", "output", "event", "ctx", "workload"}
+)
+"""Names of the runtime that were there before the pipeline: nothing that it sets or is called hides them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,15 +48,17 @@ class PipelineScope:
     def names(self, *, label: str, attempt: int) -> dict[str, object]:
         """What the templates of a task see, in the order of precedence of the language."""
         labels = {name: StepView(self.loaded.get(name, result)) for name, result in self.results.items()}
-        ctx = self.outer.get("ctx")
-        variables = {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
+        steps = self.outer.get("steps")
+        variables = self._ctx()
         iteration = self.iteration
         return {
             **self.outer,
             **self.variables,
+            **(steps if isinstance(steps, Mapping) else {}),
             **(iteration.iterators() if iteration else {}),
             **labels,
             **self.step_scope,
+            **{name: value for name, value in self.outer.items() if name in FIXED_NAMES},
             "ctx": variables,
             "workload": variables,
             "step": self.step_scope,
@@ -62,6 +69,11 @@ class PipelineScope:
             **({"output": self._output()} if self.output is not None else {}),
             **(iteration.names() if iteration else {}),
         }
+
+    def _ctx(self) -> dict[str, object]:
+        """The variables of the execution, with what this run has set."""
+        ctx = self.outer.get("ctx")
+        return {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
 
     def _output(self) -> object:
         """The call before this one, with its rows if they were loaded."""
@@ -99,32 +111,39 @@ class PipelineScope:
         """What rules see: the names of the task, and the envelope of its outcome as `output`."""
         error = outcome.error.to_json() if outcome.error else None
         return {
+            **({"error": error} if error else {}),  # §6.4: it yields to a step or a variable of that name
             **self.names(label=label, attempt=attempt),
             "output": CallView(envelope=outcome.envelope(), result=outcome.data),
             "event": {"name": "call.error" if error else "call.done", "step": label, "payload": outcome.result()},
-            **({"error": error} if error else {}),
         }
 
     def set_from_task(
         self, assignments: Sequence[Assignment], outcome: Outcome, *, label: str, attempt: int, now: str | None
     ) -> None:
         """A task's own `set` sees the raw result of its tool as `output` (§4.2)."""
-        names = {**self.names(label=label, attempt=attempt), "output": RawView(outcome.data)}
-        self.assign(assignments, names, now=now)
 
-    def assign(self, assignments: Sequence[Assignment], names: Mapping[str, object], *, now: str | None) -> None:
+        def see() -> dict[str, object]:
+            seen = self.with_outcome(outcome, label=label, attempt=attempt)
+            return {**seen, "output": RawView(outcome.data)}
+
+        self.assign(assignments, see, now=now)
+
+    def assign(
+        self, assignments: Sequence[Assignment], see: Callable[[], Mapping[str, object]], *, now: str | None
+    ) -> None:
         """Set in written order, each seeing what those before it did; raises `TemplateFailed`."""
-        visible = dict(names)
         for assignment in assignments:
-            value = render(assignment.value, visible, now=now)
+            value = render(assignment.value, see(), now=now)
             target = self._target(assignment.scope)
             name, *below = assignment.path
-            before = target.get(name, visible.get(name) if below else None)
+            before = target.get(name, self._around(assignment.scope).get(name)) if below else None
             target[name] = put_at(before, below, value)
-            if self.iteration is not None and target is self.iteration.scope:
-                visible.update(self.iteration.names())
-            else:
-                visible[name] = target[name]
+
+    def _around(self, scope: SetScope) -> Mapping[str, object]:
+        """Where a value stands of which only a place is set: never what merely has the same name."""
+        if scope is SetScope.ITER and self.iteration is not None:
+            return self.iteration.iterators()
+        return self._ctx()
 
     def _target(self, scope: SetScope) -> dict[str, JsonValue]:
         if scope is SetScope.ITER and self.iteration is not None:

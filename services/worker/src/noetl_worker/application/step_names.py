@@ -51,8 +51,9 @@ class StepNames:
         views = {name: StepView(value) for name, value in results.items()}
         execution_id = str(command.key.execution_id)
         cause = results.get(command.cause_step)
+        chunk = await self._chunk_names(command.chunk) if command.chunk is not None else {}
         return {
-            "result": DataView(cause) if cause is not None else None,
+            "result": chunk.pop("result", DataView(cause) if cause is not None else None),
             **variables,
             **views,
             "steps": views,
@@ -63,7 +64,7 @@ class StepNames:
             "job": {"uuid": execution_id, "id": execution_id, "execution_id": execution_id},
             "idempotency_key": command.idempotency_key,
             "_attempt": command.attempt,
-            **(await self._chunk_names(command.chunk) if command.chunk is not None else {}),
+            **chunk,
         }
 
     async def _chunk_names(self, chunk: Chunk) -> dict[str, object]:
