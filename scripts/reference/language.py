@@ -12,6 +12,7 @@ from noetl_core.playbook.task_model import ToolKind
 from noetl_core.playbook.task_vocabulary import COMMON_KEYS
 from noetl_core.playbook.vocabulary import ROOT
 
+from scripts.reference.limits import limits
 from scripts.reference.markdown import code, codes, page, table
 
 LANGUAGE = """
@@ -29,7 +30,7 @@ at registration, unless a [plug-in](../../examples/plugins/noetl-tool-hello/READ
 def language_page() -> str:
     """Sections without the tools."""
     sections = [section for section in _sections(ROOT) if section.name not in _tool_sections()]
-    return page("The playbook language", LANGUAGE, _features(), *(_section(section) for section in sections))
+    return page("The playbook language", LANGUAGE, _features(), limits(), *(_section(section) for section in sections))
 
 
 def tools_page() -> str:

@@ -272,7 +272,6 @@ def test_a_condition_holds_or_not(condition: str | bool, met: bool) -> None:
         ("{% if a %}", 1),
         ("{{ a | nothing }}", 1),
         ("{{ a is nothing }}", 1),
-        ("{{ 'x' | random }}", 1),
         ("{% include 'x' %}", 1),
         ("{% import 'x' as y %}", 1),
         ("{% from 'x' import y %}", 1),
@@ -323,3 +322,20 @@ def test_bad_conditions_are_found(condition: str) -> None:
 def test_every_template_whose_syntax_is_accepted_can_be_compiled(template: str) -> None:
     assert check_syntax(template) is None
     render(template, NAMES)
+
+
+def test_chance_decides_where_the_caller_brings_one_and_nowhere_else() -> None:
+    assert render("{{ xs | random }}", {"xs": [1, 2, 3]}, chance=lambda: 0.5) == 2
+    assert render("{{ xs | random }}", {"xs": [1, 2, 3]}, chance=lambda: 1.0) == 3
+    assert render("{{ xs | random }}", {"xs": []}, chance=lambda: 0.0) is None
+    assert evaluate_condition("xs | random == 1", {"xs": [1, 2]}, chance=lambda: 0.0)
+    with pytest.raises(TemplateFailed, match="random is not available in control expressions"):
+        render("{{ xs | random }}", {"xs": [1, 2, 3]})
+
+
+def test_what_makes_too_much_text_says_how_much_is_allowed_and_where_it_stands() -> None:
+    with pytest.raises(TemplateFailed, match=r"longer than 1048576 characters: .* in command") as refusal:
+        render("{{ text }}{{ text }}", {"text": "x" * 600_000}, path="command")
+
+    assert refusal.value.code == "template.error"
+    assert refusal.value.path == "command"

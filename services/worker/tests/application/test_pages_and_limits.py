@@ -153,6 +153,86 @@ async def test_a_page_that_is_no_list_is_an_error_that_says_so() -> None:
     assert end.outcome.error.code == "PAGINATE_ITEMS"
 
 
+async def test_a_page_without_items_is_the_last_one_however_it_says_so() -> None:
+    bodies: dict[int, JsonValue] = {1: {"items": [1]}, 2: {"items": None}}
+    end = await run(
+        paginated("{by: page, param: p, items: items}"), Server(lambda params, url: page(bodies[params["p"]]))
+    )
+    assert told(end) == ([1], 2, 1)
+
+    end = await run(paginated("{by: page, param: p, items: items}"), Server(lambda params, url: page({"other": 1})))
+    assert told(end) == ([], 1, 0)
+
+    end = await run(paginated("{by: page, param: p}"), Server(lambda params, url: page(None)))
+    assert told(end) == ([], 1, 0)
+
+
+async def test_rules_judge_a_page_whose_items_are_no_list_and_may_have_it_asked_for_again() -> None:
+    bodies: list[JsonValue] = [[1], {"oops": 1}, [2], []]
+    server = Server(lambda params, url: page(bodies[len(server.asked) - 1]))
+    rules = (
+        """[{when: "{{ error.code == 'PAGINATE_ITEMS' and output.data.data.oops }}", then: {do: retry, attempts: 2}}]"""
+    )
+
+    end = await run(paginated("{by: page, param: p}", rules), server)
+
+    assert told(end) == ([1, 2], 3, 2)
+    assert [params["p"] for _, params in server.asked] == [1, 2, 2, 3]
+
+
+async def test_rules_judge_the_cap_and_may_be_content_with_what_there_is() -> None:
+    endless = Server(lambda params, url: page([params["p"]]))
+    count = 'set: {ctx.n: "{{ output.data.item_count }}"}'
+    rules = f"""[{{when: "{{{{ error.code == 'PAGINATE_LIMIT' }}}}", then: {{do: DO, {count}}}}}]"""
+    paginate = "{by: page, param: p, max_pages: 3}"
+
+    passed = await run(paginated(paginate, rules.replace("DO", "continue")), endless)
+    assert told(passed) == ([1, 2, 3], 3, 3)
+    assert isinstance(passed.outcome.data, dict)
+    assert passed.outcome.data["status"] == "error"
+    assert passed.variables == {"n": 3}
+
+    asked = len(endless.asked)
+    again = await run(paginated(paginate, rules.replace("DO", "retry")), endless)
+    assert again.outcome.error is not None
+    assert again.outcome.error.code == "PAGINATE_LIMIT"
+    assert len(endless.asked) == asked + 3
+
+
+async def test_break_ends_paging_with_all_items_so_far() -> None:
+    rules = """[{when: "{{ output.data.data[0] == 2 }}", then: {do: break}}]"""
+
+    end = await run(paginated("{by: page, param: p}", rules), Server(lambda params, url: page([params["p"]])))
+
+    assert end.broke
+    assert told(end) == ([1, 2], 2, 2)
+
+
+async def test_an_error_that_is_let_pass_keeps_the_pages_before_it() -> None:
+    refused = Outcome.failed(kind=ErrorKind.NOT_FOUND, code="HTTP_404", message="no", data={"status_code": 404})
+
+    def answer(params: dict[str, Any], url: str) -> Outcome:
+        return page([params["p"]]) if params["p"] < 3 else refused
+
+    end = await run(paginated("{by: page, param: p}", "[{else: {then: {do: continue}}}]"), Server(answer))
+    assert told(end) == ([1, 2], 2, 2)
+    assert isinstance(end.outcome.data, dict)
+    assert end.outcome.data["status_code"] == 404
+
+    failed = await run(paginated("{by: page, param: p}"), Server(answer))
+    assert failed.outcome.error is not None
+    assert failed.outcome.error.code == "HTTP_404"
+
+
+async def test_stop_when_sees_output_as_rules_do() -> None:
+    server = Server(lambda params, url: page({"items": [params["p"]], "paging": {"more": params["p"] < 2}}))
+    stop = "{{ not output.data.data.paging.more and output.paging.more is false and output.data.status_code == 200 }}"
+
+    end = await run(paginated(f'{{by: page, param: p, items: items, stop_when: "{stop}"}}'), server)
+
+    assert told(end) == ([1, 2], 2, 2)
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 0.0

@@ -31,6 +31,19 @@ def references_before(step: Step) -> frozenset[Reference]:
     return frozenset(found)
 
 
+def control_texts(step: Step) -> Iterator[tuple[str, str]]:
+    """Every text that the planner evaluates for a step, and the key of the step that it stands below."""
+    for key, values in (
+        ("set", [assignment.value for assignment in step.set]),
+        ("next", [arc.when for arc in step.next.arcs]),
+        ("next", [assignment.value for arc in step.next.arcs for assignment in arc.set]),
+        ("spec", [step.timeout_template, *(rule.when for rule in step.admit)]),
+        ("loop", [step.loop.items, step.loop.max_in_flight, *_frame(step.loop.frame)] if step.loop else []),
+        ("reduce", [step.reduce.max_in_flight, *_frame(step.reduce.frame)] if step.reduce else []),
+    ):
+        yield from ((key, text) for text in _texts(list(values)))
+
+
 def _assigned(assignments: Iterable[Assignment]) -> Iterator[Reference]:
     return _in_templates([assignment.value for assignment in assignments])
 
@@ -41,11 +54,16 @@ def _frame(policy: FramePolicy | None) -> list[object]:
 
 def _in_templates(values: list[object]) -> Iterator[Reference]:
     """What the templates in some values read, however deep they stand."""
+    for text in _texts(values):
+        yield from referenced_paths(text)
+
+
+def _texts(values: list[object]) -> Iterator[str]:
     pending = list(values)
     while pending:
         value = pending.pop()
         if isinstance(value, str):
-            yield from referenced_paths(value)
+            yield value
         elif isinstance(value, Mapping):
             pending.extend(value.values())
         elif isinstance(value, list):

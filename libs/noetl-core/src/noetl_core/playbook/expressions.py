@@ -13,6 +13,7 @@ from jinja2 import Template, TemplateSyntaxError, nodes
 
 from noetl_core.canonical import JsonValue
 from noetl_core.errors import InvalidInput
+from noetl_core.playbook.filters import CHANCE
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, TooMuch, metered
 from noetl_core.playbook.plain import holds, plain
 from noetl_core.playbook.syntax import (
@@ -67,26 +68,32 @@ def render(
     max_text: int = MAX_TEXT_CHARACTERS,
     wants_data: bool = False,
     path: str = "",
+    chance: Callable[[], float] | None = None,
 ) -> JsonValue:
     """A value with all templates in it evaluated; keys of maps are literal, and `now()` is what the caller says.
 
-    `path` says where the value stands, for whoever has to find what fails in it.
+    `path` says where the value stands, for whoever has to find what fails in it. Without `chance` there is no `random`.
 
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
     seen = {**names, DATA_WANTED: True} if wants_data else names
-    return _render(value, _Scope(names=_with_now(seen, now), max_text=max_text), (path,) if path else ())
+    return _render(value, _Scope(names=_with_functions(seen, now, chance), max_text=max_text), (path,) if path else ())
 
 
 def evaluate_condition(
-    condition: str | bool, names: Mapping[str, object], *, now: str | None = None, path: str = ""
+    condition: str | bool,
+    names: Mapping[str, object],
+    *,
+    now: str | None = None,
+    path: str = "",
+    chance: Callable[[], float] | None = None,
 ) -> bool:
     """Whether a condition holds; its braces may be left out."""
     if isinstance(condition, bool):
         return condition
     if not condition.strip():
         return False
-    scope = _Scope(names=_with_now(names, now), max_text=MAX_TEXT_CHARACTERS)
+    scope = _Scope(names=_with_functions(names, now, chance), max_text=MAX_TEXT_CHARACTERS)
     return holds(_evaluate(condition, scope, path, is_condition=True))
 
 
@@ -179,13 +186,15 @@ def _problem(text: str, parse: Callable[[str], nodes.Template]) -> tuple[str, in
     return None
 
 
-def _with_now(names: Mapping[str, object], now: str | None) -> Mapping[str, object]:
+def _with_functions(
+    names: Mapping[str, object], now: str | None, chance: Callable[[], float] | None
+) -> Mapping[str, object]:
     def tell_now() -> str:
         if now is None:
             raise ValueError("now() is not available here")
         return now
 
-    functions: dict[str, object] = {"now": tell_now, **SANDBOX.globals}
+    functions: dict[str, object] = {"now": tell_now, CHANCE: chance, **SANDBOX.globals}
     return ChainMap(cast(dict[str, object], names), functions)
 
 

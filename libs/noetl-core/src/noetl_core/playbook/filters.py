@@ -8,15 +8,18 @@ from collections.abc import Callable, Iterable
 from functools import reduce, wraps
 from typing import Any, NoReturn
 
-from jinja2 import Undefined, pass_environment
+from jinja2 import Undefined, pass_context, pass_environment
 from jinja2.environment import Environment
 from jinja2.exceptions import UndefinedError
 from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.filters import make_attrgetter
+from jinja2.runtime import Context
 
 from noetl_core.playbook.metering import TooMuch, add, printf, spend, text_size
 from noetl_core.playbook.plain import plain
 
+CHANCE = "by chance"
+"""A name that no template can spell: a function that gives numbers from 0 to 1, where chance may decide."""
 _MAX_INDENT = 16
 _MAX_DECIMALS = 100
 _NO_INTEGER = (TypeError, ValueError, ArithmeticError, UndefinedError)
@@ -88,6 +91,16 @@ def _sum(
 ) -> object:
     items = iterable if attribute is None else map(make_attrgetter(environment, attribute), iterable)
     return reduce(add, items, start)
+
+
+@pass_context
+def _random(context: Context, value: Iterable[Any]) -> object:
+    """One of some items, by a chance that comes from outside; there is none where a decision must be repeatable."""
+    chance = context.parent.get(CHANCE)
+    if not callable(chance):
+        raise ValueError("random is not available in control expressions")
+    items = list(value)
+    return items[min(int(chance() * len(items)), len(items) - 1)] if items else context.environment.undefined()
 
 
 def _format(value: object, *args: object, **kwargs: object) -> str:
@@ -176,13 +189,13 @@ _OWN: dict[str, Callable[..., Any]] = {
     "fromjson": _fromjson,
     "int": _int,
     "join": _join,
+    "random": _random,
     "sum": _sum,
     "tojson": _tojson,
 }
-_UNREPEATABLE = frozenset({"random"})
 
 FILTERS: dict[str, Callable[..., Any]] = {
-    **{name: value for name, value in JINJA_FILTERS.items() if name not in _UNREPEATABLE},
+    **JINJA_FILTERS,
     **{name: _paying(JINJA_FILTERS[name], cost) for name, cost in _COSTS.items()},
     **_OWN,
 }

@@ -12,6 +12,7 @@ from noetl_core.playbook.findings import Findings
 from noetl_core.playbook.graph import build_graph
 from noetl_core.playbook.keychains import read_keychain
 from noetl_core.playbook.model import Playbook, Profile
+from noetl_core.playbook.repeatable import check_repeatable
 from noetl_core.playbook.source import MAX_PROBLEMS, read_source
 from noetl_core.playbook.stages import check_stages
 from noetl_core.playbook.steps import Workflow, read_workflow
@@ -65,6 +66,7 @@ def _read_playbook(root: Fields) -> Playbook | None:
     _check_mentions(workflow, root.findings)
     check_calls(workbook, ((tool, path) for _, tool, path in workflow.tools), root.findings)
     check_stages(workflow, workbook, root.findings)
+    check_repeatable(workflow.steps, workflow.paths, root.findings)
     if root.findings.supported is not REGISTERED:  # what was accepted before there was this rule can still be read
         check_ways_of_chunks(workflow.steps, workflow.paths, root.findings)
     name = None if metadata is None else metadata.text("name")

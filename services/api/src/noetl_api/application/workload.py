@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 
 from noetl_core.canonical import JsonObject, JsonValue
@@ -61,7 +62,7 @@ def _render_where_possible(value: JsonValue, names: Mapping[str, object], now: s
     if not isinstance(value, str):
         return value
     try:
-        return render(value, names, now=now)
+        return render(value, names, now=now, chance=random.random)
     except TemplateFailed:
         return value
 

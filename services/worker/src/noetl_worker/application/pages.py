@@ -10,16 +10,12 @@ from urllib.parse import urljoin
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition, render
 from noetl_core.playbook.model import PageBy, Paginate
-from noetl_core.playbook.views import look_into
+from noetl_core.playbook.views import CallView, look_into
 
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 
 _NEXT_LINK = re.compile(r'<([^>]*)>\s*;[^,]*\brel="?next"?', re.IGNORECASE)
-
-
-class PageError(Exception):
-    """The body is not what `paginate` says it is."""
 
 
 @dataclass(slots=True)
@@ -61,23 +57,41 @@ class Pages:
             params[self.paginate.param] = self.value
         return replace(first, config={**config, "params": params})
 
+    def check(self, outcome: Outcome) -> Outcome:
+        """The page as its rules see it: one whose items are no list is an error, and keeps the response."""
+        if outcome.error is not None or isinstance(self._found(outcome), list):
+            return outcome
+        message = f"the items of a page are a list, not {type(self._found(outcome)).__name__}"
+        failed = Outcome.failed(kind=ErrorKind.SCHEMA, code="PAGINATE_ITEMS", message=message, data=outcome.data)
+        return replace(failed, http=outcome.http, meta=outcome.meta)
+
     def take(self, outcome: Outcome) -> bool:
-        """Add a page that went well; returns whether another one follows. Raises `PageError`, `TemplateFailed`."""
+        """Add a page that went well; returns whether another one follows. Raises `TemplateFailed`."""
         result = _mapping(outcome.data)
-        body = result.get("data")
-        found = body if self.paginate.items is None else _at(body, self.paginate.items)
-        if not isinstance(found, list):
-            raise PageError(f"the items of a page are a list, not {type(found).__name__}")
-        self.items.extend(found)
-        self.item_count += len(found)
-        self.count += 1
-        if not found or (self.size is not None and len(found) < self.size):
+        found = self.add(outcome)
+        if not found or (self.size is not None and found < self.size):
             return False
+        page = CallView(envelope=outcome.envelope(), result=outcome.data)
         if self.paginate.stop_when is not False and evaluate_condition(
-            self.paginate.stop_when, {**self.names, "output": {**outcome.envelope(), "data": body}}, now=self.now
+            self.paginate.stop_when, {**self.names, "output": page}, now=self.now
         ):
             return False
-        return self._advance(result, body, len(found))
+        return self._advance(result, result.get("data"), found)
+
+    def add(self, outcome: Outcome) -> int:
+        """Add the items of a page that went well; returns how many there were."""
+        found = self._found(outcome)
+        items = found if isinstance(found, list) else []
+        self.items.extend(items)
+        self.item_count += len(items)
+        self.count += 1
+        return len(items)
+
+    def _found(self, outcome: Outcome) -> JsonValue:
+        """The items of a page; null, or a path that leads nowhere, is no items."""
+        body = _mapping(outcome.data).get("data")
+        found = body if self.paginate.items is None else _at(body, self.paginate.items)
+        return [] if found is None else found
 
     def told(self, last: Outcome) -> Outcome:
         """§5.3: the last page's fields, all items as `data` and `body`."""
@@ -89,12 +103,13 @@ class Pages:
         items, self.items = self.items, []
         return items
 
-    def limit_reached(self) -> Outcome | None:
-        """What happens instead of one page too many."""
+    def limit_reached(self, last: Outcome) -> Outcome | None:
+        """What happens instead of one page too many; a rule may be content with what there is."""
         if self.count < self.max_pages:
             return None
         message = f"there are more than {self.max_pages} pages"
-        return Outcome.failed(kind=ErrorKind.CLIENT_ERROR, code="PAGINATE_LIMIT", message=message)
+        over = Outcome.failed(kind=ErrorKind.CLIENT_ERROR, code="PAGINATE_LIMIT", message=message)
+        return replace(over, data=self.told(last).data, http=last.http, meta=last.meta)
 
     def _advance(self, result: JsonObject, body: JsonValue, found: int) -> bool:
         match self.paginate.by:

@@ -31,7 +31,7 @@ from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, Tel
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.pages import PageError, Pages
+from noetl_worker.application.pages import Pages
 from noetl_worker.application.parked_loop import WaitingItem
 from noetl_worker.application.parked_pipeline import Stand, decode_stand, encode_stand
 from noetl_worker.application.pipeline_run import PipelineEnd, PipelineRun
@@ -198,32 +198,42 @@ class Pipeline:
             if self._streams is not None:
                 await self._streams.load(run, task)
                 stream = await self._streams.open(run, task, tool)
-            pages = Pages.begin(tool.paginate, run.names(task, 1), run.now) if tool.paginate else None
-            while True:
-                outcome, action = await self._run_call(run, task, tool, pages, stream)
-                if pages is None or outcome.error is not None or action.do is not Do.CONTINUE:
-                    if pages is not None and stream is not None:
-                        await stream.settle(outcome)
-                    return run.follow(task, outcome, action)
-                has_more = pages.take(outcome)
-                if stream is not None:
-                    await stream.put(pages.drain())  # §5.5: a page is a chunk
-                if not has_more:
-                    told = pages.told(outcome)
-                    if stream is not None:
-                        told = await stream.settle(told, keys=("data", "body"))
-                    return run.follow(task, told, action)
-                over = pages.limit_reached()
-                if over is not None:
-                    return run.follow(task, over, Action(do=Do.FAIL))
+            if tool.paginate is not None:
+                pages = Pages.begin(tool.paginate, run.names(task, 1), run.now)
+                return await self._run_pages(run, task, tool, pages, stream)
+            outcome, action = await self._run_call(run, task, tool, None, stream)
+            return run.follow(task, outcome, action)
         except TemplateFailed as exc:
             return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
-        except PageError as exc:
-            return run.failed(ErrorKind.SCHEMA, "PAGINATE_ITEMS", str(exc))
         except NotFound as exc:
             return run.failed(ErrorKind.NOT_FOUND, exc.code, exc.message)
         except ChunkNotTold as exc:
             return run.follow(task, exc.outcome, Action(do=Do.FAIL))
+
+    async def _run_pages(
+        self, run: PipelineRun, task: Task, tool: Tool, pages: Pages, stream: ChunkStream | None
+    ) -> PipelineEnd | None:
+        """§5.3: page after page, each under the rules; what leaves in between takes the items so far along."""
+        while True:
+            outcome, action = await self._run_call(run, task, tool, pages, stream)
+            has_more = False
+            if outcome.error is None and action.do is Do.CONTINUE:
+                has_more = pages.take(outcome)
+            elif outcome.error is None:
+                pages.add(outcome)
+            if stream is not None:
+                await stream.put(pages.drain())  # §5.5: a page is a chunk
+            if has_more and (over := pages.limit_reached(outcome)) is not None:
+                outcome, has_more = over, False
+                action, _ = run.judge(task, tool, outcome, outcome.meta.attempt)  # no page is left to be repeated
+            if has_more:
+                continue
+            error = outcome.error
+            if error is None or (pages.count and action.do not in (Do.FAIL, Do.RETRY)):
+                outcome = replace(pages.told(outcome), error=None)  # an error that is let pass takes no item away
+            if stream is not None:
+                outcome = await stream.settle(outcome, keys=("data", "body"))
+            return run.follow(task, replace(outcome, error=error), action)
 
     async def _run_call(
         self, run: PipelineRun, task: Task, tool: Tool, pages: Pages | None, stream: ChunkStream | None
@@ -247,6 +257,7 @@ class Pipeline:
             if bucket is not None:
                 self._obey_server(bucket, outcome)
             outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
+            outcome = pages.check(outcome) if pages else outcome
             action, retry = run.judge(task, tool, outcome, attempt)
             if retry is not None and attempt < retry.attempts and run.task_runs < self._max_task_runs:
                 seconds = retry.delay(run=attempt, chance=self._chance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,8 @@ class Retry:
 
 def choose(rules: Sequence[Rule], names: Mapping[str, object], *, failed: bool, now: str | None) -> Action:
     """The action of the first rule that matches; none: what went well continues, what did not fails."""
-    for rule in rules:
-        if evaluate_condition(rule.when, names, now=now):
+    for index, rule in enumerate(rules):
+        if evaluate_condition(rule.when, names, now=now, path=f"rules[{index}].when", chance=random.random):
             return rule.then
     return Action(do=Do.FAIL if failed else Do.CONTINUE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -133,7 +134,8 @@ class PipelineScope:
     ) -> None:
         """Set in written order, each seeing what those before it did; raises `TemplateFailed`."""
         for assignment in assignments:
-            value = render(assignment.value, see(), now=now)
+            path = f"`set` of {'.'.join(assignment.path)}"
+            value = render(assignment.value, see(), now=now, path=path, chance=random.random)
             target = self._target(assignment.scope)
             name, *below = assignment.path
             before = target.get(name, self._around(assignment.scope).get(name)) if below else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -52,7 +53,8 @@ class ToolCall:
 
     def render(self, value: JsonValue) -> JsonValue:
         """A part of the config with its templates evaluated; raises `TemplateFailed`."""
-        return render(value, self.visible, now=self.now)
+        path = next((key for key, written in self.config.items() if written is value), "")
+        return render(value, self.visible, now=self.now, path=path, chance=random.random)
 
     @property
     def visible(self) -> Mapping[str, object]:
@@ -65,7 +67,10 @@ class ToolCall:
 
     def rendered_input(self) -> dict[str, JsonValue]:
         """The inputs of the call; raises `TemplateFailed`."""
-        return {name: self.render(value) for name, value in self.input.items()}
+        return {
+            name: render(value, self.visible, now=self.now, path=f"input.{name}", chance=random.random)
+            for name, value in self.input.items()
+        }
 
 
 class Tool(Protocol):
