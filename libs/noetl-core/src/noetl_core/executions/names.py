@@ -8,6 +8,7 @@ from typing import Any
 from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
+from noetl_core.playbook.call_facts import fact_paths, known_facts
 from noetl_core.playbook.model import LoopMode
 from noetl_core.playbook.selection import control_paths, result_view
 from noetl_core.playbook.views import DataView, HttpView, OutputView, StepView, WithheldView
@@ -15,6 +16,8 @@ from noetl_core.stages.fanout import fanin_of
 
 LOADED = "loaded"
 """Where a worker puts what a result refers to; no event has it."""
+LOADED_FACTS = "loaded facts"
+"""And where it puts what else is known about the call."""
 
 
 def arc_names(
@@ -76,7 +79,11 @@ def outcome_names(
     """The completed call; a failure of routing itself replaces the call's own outcome."""
     known = known_result(plan, step, result)
     status = "error" if error else "ok"
-    envelope: dict[str, object] = {"status": status, "ref": result.get("reference"), **_facts(result, known)}
+    envelope: dict[str, object] = {
+        "status": status,
+        "ref": result.get("reference"),
+        **_facts(plan, step, result, known),
+    }
     if error:  # §4.1: on success there is none, so that `error is defined` tells
         envelope["error"] = error
     output = OutputView(envelope=envelope, result=known)
@@ -90,15 +97,16 @@ def outcome_names(
     return {"output": output, "event": {"name": name, "step": step, "payload": known}}
 
 
-def _facts(result: Mapping[str, Any], known: object) -> dict[str, object]:
+def _facts(plan: Plan, step: str, result: Mapping[str, Any], known: object) -> dict[str, object]:
     """§4.1: what the envelope has of the call besides, as far as its event tells it."""
     context = result.get("context") or {}
     told = {"attempt": context.get("attempts"), "duration_ms": context.get("duration_ms")}
-    facts: dict[str, object] = {"meta": {name: value for name, value in told.items() if value is not None}}
+    facts: dict[str, object] = {
+        "meta": {name: value for name, value in told.items() if value is not None},
+        **known_facts(result, fact_paths(plan.playbook, step), result.get(LOADED_FACTS)),
+    }
     if "http" in context:
         facts["http"] = HttpView(status=context["http"]["status"], result=known)
-    if "pg" in context:
-        facts["pg"] = context["pg"]
     return facts
 
 

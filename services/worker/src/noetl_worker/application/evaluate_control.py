@@ -13,7 +13,7 @@ from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
 from noetl_core.executions.evaluators import NeedsEvaluation, Recording
-from noetl_core.executions.names import LOADED
+from noetl_core.executions.names import LOADED, LOADED_FACTS
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.executions.step_scope import SCOPE
@@ -35,7 +35,7 @@ from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.lazy_table import LazyChunks, LazyTable, WantedRows
 from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.result_refs import result_ref, view_ref
+from noetl_worker.application.result_refs import facts_ref, result_ref, view_ref
 
 MAX_VALUE_BYTES = 1024
 """A value above this is told by reference."""
@@ -124,7 +124,7 @@ class _Data:
     def execution(self, command: GrantedCommand, evaluation: Evaluation) -> Execution:
         """The execution as the planner sees it, with data in the place of references."""
         steps = {
-            name: Step(status=StepStatus.DONE, result={**self._with_scope(result), LOADED: self._result(name, result)})
+            name: Step(status=StepStatus.DONE, result={**self._with_scope(result), **self._loaded_of(name, result)})
             for name, result in command.results.items()
         }
         before = steps.get(evaluation.step)
@@ -158,6 +158,11 @@ class _Data:
             return result
         refs = {name: {**ref, LOADED: self._value(PayloadRef.from_json(ref))} for name, ref in told["refs"].items()}
         return {**result, "context": {**context, SCOPE: {**told, "refs": refs}}}
+
+    def _loaded_of(self, name: str, result: Mapping[str, Any]) -> dict[str, object]:
+        beside = facts_ref(result.get("reference") or {})
+        facts = {} if beside is None else {LOADED_FACTS: self._value(beside)}
+        return {LOADED: self._result(name, result), **facts}
 
     def _result(self, name: str, result: Mapping[str, Any]) -> object:
         reference = result.get("reference")

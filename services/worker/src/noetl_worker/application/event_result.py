@@ -8,6 +8,7 @@ from typing import Literal
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput
+from noetl_core.playbook.call_facts import FACTS
 from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept
 from noetl_core.playbook.selection import ResultPath, parse_pointer, select_scalars
 
@@ -17,6 +18,7 @@ from noetl_worker.application.table_facts import table_facts
 
 MAX_CONTEXT_BYTES = 8 * 1024
 MAX_MESSAGE_BYTES = 1024
+MAX_FACTS_BYTES = 2 * 1024
 MAX_CODE_CHARACTERS = 128
 PG_NAMES = ("sqlstate", "constraint", "schema", "table", "column")
 
@@ -56,6 +58,7 @@ def describe(
     *,
     size_bytes: int,
     control_paths: Collection[ResultPath],
+    fact_paths: Collection[ResultPath] = (),
     seen: object = None,
     kept: Kept = PLAINLY_KEPT,
 ) -> JsonObject:
@@ -72,7 +75,7 @@ def describe(
     }
     if outcome.error is not None:
         context["error"] = _in_short(outcome.error)
-    context |= _facts(outcome)
+    context |= _facts(outcome) | _facts_read(outcome, fact_paths)
     shown = outcome.result() if seen is None else seen
     selected, unselected = select_scalars(shown, control_paths)
     withheld = {*unselected, *(place for place, value in selected.items() if _is_secret(place, value, kept))}
@@ -128,6 +131,30 @@ def _facts(outcome: Outcome) -> JsonObject:
         named = {name: outcome.pg[name] for name in PG_NAMES if name in outcome.pg}
         facts["pg"] = {name: value for name, value in named.items() if len(str(value)) <= MAX_CODE_CHARACTERS}
     return facts
+
+
+def facts_of(outcome: Outcome) -> JsonObject:
+    """What is known about the call besides its result, for control expressions that read more than events tell."""
+    kept = {"pg": outcome.pg, "py": outcome.py}
+    return {kind: dict(facts) for kind, facts in kept.items() if facts is not None}
+
+
+def has_unread_facts(context: JsonObject) -> bool:
+    """Whether control expressions read facts that this context is too small for."""
+    facts = context.get(FACTS)
+    return isinstance(facts, dict) and "unselected" in facts
+
+
+def _facts_read(outcome: Outcome, paths: Collection[ResultPath]) -> JsonObject:
+    selected, unselected = select_scalars(facts_of(outcome), paths) if paths else ({}, ())
+    while selected and len(encode(selected)) > MAX_FACTS_BYTES:
+        largest = max(selected, key=lambda place: len(encode([selected[place]])))
+        del selected[largest]
+        unselected = (*unselected, largest)
+    told: JsonObject = {"select": selected} if selected else {}
+    if unselected:
+        told["unselected"] = [*sorted(unselected)]
+    return {FACTS: told} if told else {}
 
 
 def _in_short(error: OutcomeError) -> JsonObject:

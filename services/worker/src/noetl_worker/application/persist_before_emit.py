@@ -13,6 +13,7 @@ from noetl_core.ids import ExecutionId
 from noetl_core.locator import payload_locator, result_locator
 from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.call_facts import FACTS
 from noetl_core.playbook.large_results import LargeResult, LargeView, compact_view
 from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept, seen
 from noetl_core.playbook.selection import ResultPath
@@ -21,7 +22,7 @@ from noetl_core.ports.tables import EncodedTable, Tables
 from noetl_servicekit.stored_values import MEDIA_TYPE, EncodedValue, encode_value
 
 from noetl_worker.application.credential_names import without_credentials
-from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe
+from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe, facts_of, has_unread_facts
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
 RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
@@ -60,6 +61,7 @@ class PersistBeforeEmit:
         outcome: Outcome,
         *,
         control_paths: Collection[ResultPath] = (),
+        fact_paths: Collection[ResultPath] = (),
         parent_ref_id: str | None = None,
         kept: Kept = PLAINLY_KEPT,
     ) -> EventResult:
@@ -68,7 +70,9 @@ class PersistBeforeEmit:
         That is so when the result cannot be written as JSON, or cannot be stored.
         """
         # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
-        prepared = await asyncio.to_thread(_prepare, place, outcome, control_paths, kept, self._tables)
+        prepared = await asyncio.to_thread(
+            _prepare, place, outcome, _Read(control_paths, fact_paths), kept, self._tables
+        )
         outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
@@ -77,6 +81,9 @@ class PersistBeforeEmit:
             reference = _reference(place, ref, kept=kept, view=view, table=prepared.body.table)
             if prepared.table_holds:
                 reference[HOLDS] = True
+            if prepared.facts is not None:
+                facts = await self.put(place, prepared.facts, media_type=MEDIA_TYPE)
+                reference[FACTS] = {"sha256": facts.sha256, "bytes": facts.bytes}
         except NoetlError as exc:
             lost = Outcome.failed(
                 kind=ErrorKind.STORAGE_ACCESS,
@@ -85,7 +92,7 @@ class PersistBeforeEmit:
                 retryable=True,
                 meta=outcome.meta,
             )
-            prepared = _prepare(place, lost, (), kept, self._tables)
+            prepared = _prepare(place, lost, _Read(), kept, self._tables)
             outcome, context = prepared.outcome, prepared.context
         return EventResult(
             status=outcome.status,
@@ -117,6 +124,14 @@ class PersistBeforeEmit:
                 await self._sleep(delay)
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What control expressions read of a result, and of what is known about its call."""
+
+    control_paths: Collection[ResultPath] = ()
+    fact_paths: Collection[ResultPath] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Prepared:
     """An outcome as it can be told, its bytes, what the event says about it, and what stands for a large result."""
@@ -125,21 +140,28 @@ class _Prepared:
     body: EncodedValue
     context: JsonObject
     view: bytes | None = None
+    facts: bytes | None = None
+    """Of the call, if control expressions read more of them than the event has."""
     media_type: str = MEDIA_TYPE
     table_holds: bool = False
     """A table whose rest, beside the rows, refers to payloads."""
 
 
-def _prepare(
-    place: ResultPlace, outcome: Outcome, control_paths: Collection[ResultPath], kept: Kept, tables: Tables
-) -> _Prepared:
+def _prepare(place: ResultPlace, outcome: Outcome, read: _Read, kept: Kept, tables: Tables) -> _Prepared:
     try:
         told = _without_credentials(outcome)
         result = told.result()
         body = encode_value(result, tables)
         large = _large_view(place, result, body, kept)
         shown = seen(result if large is None else LargeResult(large, result), kept)
-        context = describe(told, size_bytes=len(body.data), control_paths=control_paths, seen=shown, kept=kept)
+        context = describe(
+            told,
+            size_bytes=len(body.data),
+            control_paths=read.control_paths,
+            fact_paths=read.fact_paths,
+            seen=shown,
+            kept=kept,
+        )
         view = None if large is None else encode(large.to_json())
         is_table = body.table is not None
         return _Prepared(
@@ -147,6 +169,7 @@ def _prepare(
             body=body,
             context=context,
             view=view,
+            facts=encode(facts_of(told)) if has_unread_facts(context) else None,
             media_type=body.media_type if is_table else json_media_type(body.data),
             table_holds=is_table and holds_digests(body.data[:MAX_HEADER_BYTES]),
         )

@@ -11,6 +11,7 @@ from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.step_scope import SCOPE, scope_names_read, scope_told
 from noetl_core.payloads import PayloadRef
+from noetl_core.playbook.call_facts import fact_paths
 from noetl_core.playbook.model import Playbook, Step
 from noetl_core.playbook.outputs import kept_output
 from noetl_core.playbook.selection import control_paths
@@ -114,6 +115,7 @@ class RunCommand:
             end.outcome,
             # What routing reads of a loop is its count of items, not what one of them gave.
             control_paths=() if command.item else control_paths(playbook, command.step),
+            fact_paths=() if command.item else fact_paths(playbook, command.step),
             parent_ref_id=parent_ref_id(command),
             kept=kept_output(playbook, command.step),
         )
