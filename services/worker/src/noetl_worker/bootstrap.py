@@ -13,6 +13,7 @@ from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_tiered_store
+from noetl_adapters.secrets.rs256 import sign_rs256
 from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import (
@@ -122,6 +123,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         open_keychain(
             credentials=ResolvedCredentials(channel),
             variables=variables,
+            sign=sign_rs256,
             count=lambda kind, outcome: metrics.keychain.labels(kind, outcome).inc(),
             plugins=None if tool_settings.plugins_enabled else (),
         )

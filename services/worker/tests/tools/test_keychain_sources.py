@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from noetl_adapters.secrets.rs256 import sign_rs256
 from noetl_core.canonical import JsonValue
 from noetl_core.playbook.model import KeychainEntry
 from noetl_servicekit.env import Address
@@ -76,7 +77,9 @@ async def resolved(
         tenant_id="default", organization_id="default", execution_id=1, step="s", kind="noop", config={"x": "{{ e }}"}
     )
     stored = credentials or InMemoryToolCredentials()
-    async with open_keychain(credentials=stored, variables=variables or {}, plugins=plugins) as keychain:
+    async with open_keychain(
+        credentials=stored, variables=variables or {}, plugins=plugins, sign=sign_rs256
+    ) as keychain:
         with capture_logs() as logs:
             opened = await keychain.opened_for(one, {"e": KeychainEntry(name="e", kind=kind, config=config)})
     reasons = [log["reason"] for log in logs if log["event"] == "worker.keychain_unresolved"]
@@ -116,8 +119,6 @@ async def test_secrets_choose_fields_of_a_credential(credentials: InMemoryToolCr
     [
         ("secret_manager", {"provider": "gcp", "map": {"a": "path"}}, "gcp"),
         ("secrets", {"provider": "aws"}, "aws"),
-        ("google_oauth", {}, "google_oauth"),
-        ("google_id_token", {"target_audience": "x"}, "google_id_token"),
     ],
 )
 async def test_clouds_need_a_package(kind: str, config: dict[str, Any], name: str) -> None:

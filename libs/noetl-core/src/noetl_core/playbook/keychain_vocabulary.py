@@ -14,6 +14,7 @@ _SECRETS = {
     "auth": rendered(Either(Text(), Map()), "the name of a credential"),
     "map": _MAP,
 }
+_SERVICE_ACCOUNT = rendered(Text(), "the credential with the key of the service account, or the key file as text")
 _BY_KIND: Mapping[str, Mapping[str, Key]] = {
     "secrets": _SECRETS,
     "secret_manager": _SECRETS,
@@ -26,9 +27,12 @@ _BY_KIND: Mapping[str, Mapping[str, Key]] = {
     "credential": {"credential": rendered(Text(), "the name of a credential")},
     "google_id_token": {
         "target_audience": rendered(Text(), "for whom the token is"),
-        "service_account_secret": rendered(Text(), "where the key of the service account is"),
+        "service_account_secret": _SERVICE_ACCOUNT,
     },
-    "google_oauth": {},
+    "google_oauth": {
+        "service_account_secret": _SERVICE_ACCOUNT,
+        "scopes": rendered(Anything(), "what the token is good for (cloud-platform)"),
+    },
     "bearer": {"token": rendered(Text(), "the token")},
     "static": {"map": _MAP},
 }

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.kept_secrets import KeptSecrets
 from noetl_worker.application.keychain import Keychain, SecretSource
+from noetl_worker.tools.google_tokens import DEFAULT_CREDENTIAL, GoogleTokens, Sign
 from noetl_worker.tools.http_clients import HttpClients, HttpLimits
 from noetl_worker.tools.keychain_plugins import installed_sources, load_sources
 from noetl_worker.tools.keychain_sources import (
@@ -28,6 +29,7 @@ async def open_keychain(
     *,
     credentials: Credentials,
     variables: Mapping[str, str],
+    sign: Sign | None = None,
     count: Callable[[str, str], None] = lambda kind, outcome: None,
     plugins: Iterable[EntryPoint] | None = None,
     kept: KeptSecrets | None = None,
@@ -43,12 +45,17 @@ async def open_keychain(
             stack=stack,
         )
         secrets = SecretsSource(credentials, providers)
+        oauth2 = OAuth2Source(clients)
+        google: SecretSource = PluginSource(providers)
+        if sign is not None:
+            named = variables.get(DEFAULT_CREDENTIAL, "")
+            google = GoogleTokens(oauth2, credentials, sign, providers=providers, default_credential=named)
         sources: dict[str, SecretSource] = {
             "bearer": BearerSource(),
             "credential": CredentialSource(credentials),
-            "google_id_token": PluginSource(providers),
-            "google_oauth": PluginSource(providers),
-            "oauth2": OAuth2Source(clients),
+            "google_id_token": google,
+            "google_oauth": google,
+            "oauth2": oauth2,
             "secret_manager": secrets,
             "secrets": secrets,
             "static": StaticSource(),
