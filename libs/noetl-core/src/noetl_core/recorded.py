@@ -7,6 +7,8 @@ from datetime import datetime
 from noetl_core.business_objects.events import object_change
 from noetl_core.envelope import Draft, Envelope, StoredEvent
 from noetl_core.events import typed
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_core.values import dataclass
 
 
@@ -27,9 +29,9 @@ class Recorded:
         return value if isinstance(value, int) else 0
 
 
-def record(stored: StoredEvent) -> Recorded:
-    """Read a stored event once, for everybody who folds it."""
-    envelope = stored.envelope()
+def record(stored: StoredEvent, upcasters: Upcasters = UPCASTERS) -> Recorded:
+    """Read a stored event once, for everybody who folds it; an old one as it would be written today."""
+    envelope = upcasters(stored.envelope())
     return Recorded(
         stream_version=stored.stream_version,
         aggregate_version=stored.aggregate_version,
