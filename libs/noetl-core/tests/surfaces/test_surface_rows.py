@@ -59,7 +59,7 @@ def rows_bit_by_bit(events: Sequence[Recorded], choose: random.Random) -> Rows:
     return stored
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 30))
 def test_rows_do_not_depend_on_where_a_history_is_cut(seed: int, moves: int) -> None:
     events = drawn_history(choices(seed), moves=moves, ends=seed % 2 == 0).recorded
@@ -67,7 +67,7 @@ def test_rows_do_not_depend_on_where_a_history_is_cut(seed: int, moves: int) -> 
     assert rows_bit_by_bit(events, choices(seed)) == rows_at_once(events)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
 def test_rows_of_frames_do_not_depend_on_where_a_history_is_cut(seed: int) -> None:
     events = drawn_frame_history(choices(seed)).recorded
@@ -140,7 +140,7 @@ def test_nobody_waits_for_commands_of_an_execution_that_is_paused_or_has_ended()
 
 
 def test_frames_of_a_stage_that_is_closed_without_them_are_stopped() -> None:
-    seeds = (rows_at_once(drawn_frame_history(choices(seed)).recorded) for seed in range(30))
+    seeds = (rows_at_once(drawn_frame_history(choices(seed)).recorded) for seed in range(10))
     stopped = [row for rows in seeds for row in rows[Surface.FRAMES].values() if row["status"] == "stopped"]
 
     assert stopped

@@ -11,6 +11,7 @@ from noetl_core.fold import State, empty, fold
 from noetl_core.ids import epoch_id, frame_id, stage_id
 from noetl_core.loops.events import LoopDone
 from noetl_core.payloads import refer_to
+from noetl_core.recorded import record
 from noetl_core.stages.events import (
     FrameAbandoned,
     FrameCommitted,
@@ -46,8 +47,8 @@ class _StageRun:
     def add(self, *contents: object) -> None:
         seen = len(self.history.stored)
         self.history.add(*contents)
-        for recorded in self.history.recorded[seen:]:
-            self.state = fold(self.state, recorded)
+        for stored in self.history.stored[seen:]:
+            self.state = fold(self.state, record(stored))
 
     def open(self, activation: int) -> None:
         execution_id = self.history.execution_id

@@ -49,6 +49,11 @@ class SurfaceFold:
         for recorded in events:
             self.add(recorded)
 
+    @property
+    def row_count(self) -> int:
+        """How many rows have changed."""
+        return sum(map(len, self._changed.values()))
+
     def changed(self) -> Rows:
         """Rows that differ from those of the beginning, as they are now; the execution's own is always among them."""
         if not self.state.stream_version:

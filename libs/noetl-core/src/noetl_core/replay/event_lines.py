@@ -1,0 +1,56 @@
+"""Stored events as lines of JSON, for files and pipes that any language can read; the body stays the text it is."""
+
+from __future__ import annotations
+
+from noetl_core.canonical import decode, encode
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import Corrupt, NoetlError
+from noetl_core.timestamps import format_time, parse_time
+
+_FIELDS = frozenset({"aggregate_version", "body", "checksum", "ingest_time", "prev_checksum", "stream_version"})
+
+
+def event_line(event: StoredEvent) -> bytes:
+    """One event with its place, as canonical JSON without a line feed; `body` is a text: its bytes are what counts."""
+    return encode(
+        {
+            "aggregate_version": event.aggregate_version,
+            "body": event.body.decode(),
+            "checksum": event.checksum,
+            "ingest_time": format_time(event.ingest_time),
+            "prev_checksum": event.prev_checksum,
+            "stream_version": event.stream_version,
+        }
+    )
+
+
+def read_event_line(line: bytes) -> StoredEvent:
+    """The event of a line; raises `Corrupt` for anything else."""
+    try:
+        fields = decode(line)
+        if not isinstance(fields, dict) or fields.keys() != _FIELDS:
+            raise Corrupt(f"the line of an event has exactly the fields {', '.join(sorted(_FIELDS))}")
+        return StoredEvent(
+            body=_text(fields["body"]).encode(),
+            stream_version=_number(fields["stream_version"]),
+            aggregate_version=_number(fields["aggregate_version"]),
+            ingest_time=parse_time(_text(fields["ingest_time"])),
+            prev_checksum=_text(fields["prev_checksum"]),
+            checksum=_text(fields["checksum"]),
+        )
+    except Corrupt:
+        raise
+    except NoetlError as exc:
+        raise Corrupt(f"the line of an event cannot be read: {exc.message}") from exc
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Corrupt(f"the line of an event has {type(value).__name__} where text belongs")
+    return value
+
+
+def _number(value: object) -> int:
+    if type(value) is not int:
+        raise Corrupt(f"the line of an event has {type(value).__name__} where a number belongs")
+    return value

@@ -1,0 +1,103 @@
+"""Which payloads a history refers to, how often, and one digest for all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from noetl_core.canonical import JsonObject, JsonValue, decode
+from noetl_core.errors import InvalidInput
+from noetl_core.locator import is_payload, parse
+
+_MARK = b'"sha256":"'
+
+
+class PayloadUse(NamedTuple):
+    """A payload as its first reference describes it, and the number of references to it."""
+
+    uri: str
+    media_type: str
+    bytes: int
+    uses: int
+
+
+class PayloadUses:
+    """References by digest. Grows with the payloads of a history, and with nothing else of it."""
+
+    def __init__(self, uses: Mapping[str, PayloadUse] | None = None) -> None:
+        self._uses: dict[str, PayloadUse] = dict(uses or {})
+
+    def __len__(self) -> int:
+        return len(self._uses)
+
+    def __getitem__(self, sha256: str) -> PayloadUse:
+        return self._uses[sha256]
+
+    def digests(self) -> list[str]:
+        """All digests, in order."""
+        return sorted(self._uses)
+
+    def copy(self) -> PayloadUses:
+        """The same, to go on with."""
+        return PayloadUses(self._uses)
+
+    def add(self, body: bytes) -> None:
+        """What an event refers to, wherever it stands in it."""
+        if _MARK not in body:
+            return
+        for reference in _references(decode(body)):
+            sha256 = str(reference["sha256"])
+            known = self._uses.get(sha256)
+            self._uses[sha256] = (
+                known._replace(uses=known.uses + 1)
+                if known is not None
+                else PayloadUse(
+                    uri=str(reference["uri"]),
+                    media_type=str(reference.get("media_type") or ""),
+                    bytes=_size(reference.get("bytes")),
+                    uses=1,
+                )
+            )
+
+    def root(self) -> str:
+        """SHA-256 over all digests in order, each with a line feed: the same for the same set of payloads."""
+        digest = hashlib.sha256()
+        for sha256 in self.digests():
+            digest.update(f"{sha256}\n".encode())
+        return digest.hexdigest()
+
+    def to_json(self) -> JsonObject:
+        """For snapshots."""
+        return {sha256: [use.uri, use.media_type, use.bytes, use.uses] for sha256, use in self._uses.items()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PayloadUses:
+        """The uses that were written."""
+        return cls({sha256: PayloadUse(*fields) for sha256, fields in value.items()})
+
+
+def _references(value: JsonValue) -> Iterator[JsonObject]:
+    """Every object that names bytes by digest and by an address that fits it."""
+    if isinstance(value, dict):
+        if _is_reference(value):
+            yield value
+        for part in value.values():
+            yield from _references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _references(part)
+
+
+def _is_reference(value: JsonObject) -> bool:
+    uri, sha256 = value.get("uri"), value.get("sha256")
+    if not isinstance(uri, str) or not isinstance(sha256, str):
+        return False
+    try:
+        return is_payload(parse(uri), sha256=sha256)
+    except InvalidInput:
+        return False
+
+
+def _size(value: object) -> int:
+    return value if type(value) is int else 0

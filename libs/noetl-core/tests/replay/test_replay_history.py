@@ -1,0 +1,174 @@
+"""Replay gives the same checksums however the events of a history are delivered, and from wherever it begins."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import Corrupt, InvalidInput
+from noetl_core.replay.differences import differences
+from noetl_core.replay.event_lines import event_line, read_event_line
+from noetl_core.replay.history import Replay, Replayed, Seed
+from noetl_core.replay.payload_uses import PayloadUses
+from noetl_core.replay.points import Point
+from noetl_core.surfaces.shapes import Surface
+from noetl_testkit.frame_histories import drawn_frame_history
+from noetl_testkit.histories import (
+    EXECUTION,
+    WORKLOAD,
+    History,
+    choices,
+    drawn_history,
+    shuffled_delivery,
+    two_steps,
+)
+
+
+def replayed(events: list[StoredEvent], execution_id: int = EXECUTION) -> Replayed:
+    replay = Replay(execution_id)
+    replay.take(events)
+    return replay.result()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32))
+def test_delivery_that_doubles_reorders_and_loses_across_executions_changes_no_checksum(seed: int) -> None:
+    choose = choices(seed)
+    logs = {
+        EXECUTION + number: drawn_history(choose, execution_id=EXECUTION + number, moves=choose.randint(0, 20)).stored
+        for number in range(3)
+    }
+    replays = {execution_id: Replay(execution_id) for execution_id in logs}
+
+    everything = [(execution_id, event) for execution_id, events in logs.items() for event in events]
+    for execution_id, event in _on_a_bad_day(choose, everything):
+        replays[execution_id].take([event])
+    for execution_id, replay in replays.items():  # what never came is read from the log
+        replay.take(logs[execution_id][replay.version :])
+
+    for execution_id, events in logs.items():
+        assert replays[execution_id].result().checksums() == replayed(events, execution_id).checksums()
+
+
+def _on_a_bad_day(choose: random.Random, events: list[tuple[int, StoredEvent]]) -> list[tuple[int, StoredEvent]]:
+    delivered = [one for one in events if choose.random() > 0.2] + [one for one in events if choose.random() < 0.2]
+    choose.shuffle(delivered)
+    return delivered
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0, 1))
+def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -> None:
+    choose = choices(seed)
+    events = (drawn_frame_history(choose) if seed % 2 else drawn_history(choose, moves=25)).stored
+    cut = max(int(len(events) * share), 1)
+    first = replayed(events[:cut])
+    assert first.reached_at is not None
+    seeded = Replay(
+        EXECUTION,
+        seed=Seed(
+            state=first.state,
+            rows=first.rows,
+            payloads=PayloadUses.from_json(first.payloads.to_json()),
+            checksum=first.checksum,
+            reached_at=first.reached_at,
+        ),
+    )
+    seeded.take(events[cut:])
+
+    whole = replayed(events)
+    assert seeded.result().checksums() == whole.checksums()
+    assert seeded.result().payloads.root() == whole.payloads.root()
+    assert first.checksums() == replayed(events[:cut]).checksums()
+
+
+def test_lost_events_are_waited_for_and_named() -> None:
+    events = two_steps(History()).stored
+    replay = Replay(EXECUTION)
+
+    assert replay.take(events[:3] + events[4:]) == 3
+    assert replay.take([events[3]]) == 18
+
+
+def test_an_event_that_was_touched_is_named_and_refused() -> None:
+    events = two_steps(History()).stored
+    touched = [*events[:5], events[5]._replace(body=events[5].body.replace(b"first", b"worst")), *events[6:]]
+
+    with pytest.raises(Corrupt, match="version 6"):
+        replayed(touched)
+
+
+def test_an_event_of_another_history_is_refused() -> None:
+    mine, other = two_steps(History()).stored, drawn_history(choices(1), moves=3).stored
+
+    with pytest.raises(Corrupt, match="does not follow the event before it"):
+        replayed([*mine[:2], other[2]])
+    with pytest.raises(Corrupt, match="an event of execution"):
+        replayed(mine, EXECUTION + 1)
+
+
+def test_payloads_are_counted_by_digest_wherever_they_are_named() -> None:
+    uses = replayed(drawn_history(choices(4), moves=60).stored).payloads
+
+    assert uses.digests() == [WORKLOAD.sha256]
+    assert uses[WORKLOAD.sha256].uses > 1
+    assert uses.root() != PayloadUses().root()
+
+
+def test_lines_of_events_are_read_as_they_were_written() -> None:
+    for event in drawn_history(choices(9), moves=20).stored:
+        assert read_event_line(event_line(event)) == event
+
+
+@pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"body":1}', b"\xff"])
+def test_what_is_no_line_of_an_event_is_refused(line: bytes) -> None:
+    with pytest.raises(Corrupt):
+        read_event_line(line)
+    whole = event_line(two_steps(History()).stored[0])
+    with pytest.raises(Corrupt):
+        read_event_line(whole.replace(b'"stream_version":1', b'"stream_version":"1"'))
+
+
+def test_differences_name_what_came_and_what_became_of_it() -> None:
+    events = two_steps(History()).stored
+    before, after = replayed(events[:6]).rows, replayed(events).rows
+
+    found = list(differences(before, after))
+
+    assert [(one.surface, one.kind) for one in found] == [
+        (Surface.EXECUTION, "changed"),
+        *(
+            [(Surface.COMMANDS, "changed"), (Surface.COMMANDS, "added")]
+            if found[1].before
+            else [
+                (Surface.COMMANDS, "added"),
+                (Surface.COMMANDS, "changed"),
+            ]
+        ),
+    ]
+    assert ("status", "RUNNING", "COMPLETED") in list(found[0].fields())
+    assert ("state.steps.first.status", "active", "done") in list(found[0].fields())
+    assert not list(differences(after, after))
+
+
+def test_a_point_is_one_thing() -> None:
+    with pytest.raises(InvalidInput):
+        Point(event_id=1, stream_version=1)
+    with pytest.raises(InvalidInput):
+        Point(stream_version=-1)
+    with pytest.raises(InvalidInput):
+        Point(time=datetime(2026, 1, 1))
+    assert Point(time=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_shuffled_stream_alone_is_put_in_order() -> None:
+    choose = choices(3)
+    events = drawn_history(choose, moves=15).stored
+    replay = Replay(EXECUTION)
+    replay.take(shuffled_delivery(choose, events, loss=0.0))
+
+    assert replay.result().checksums() == replayed(events).checksums()
