@@ -101,7 +101,7 @@ FULL = State(
         redrive_of="7",
         inherited=WORKLOAD,
         steps={"ü\u0000 step": STEP},
-        arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK), Arrival(step="j", cause_step="a", chunk=CHUNK)),
+        arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK, times=2),),
         streams={"s": ChunkQueue(activation=3, waiting=(CHUNK, CHUNK), closed=True)},
         loops={
             "l": Loop(

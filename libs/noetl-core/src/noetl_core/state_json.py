@@ -109,7 +109,8 @@ def _step_object(step: Step) -> JsonObject:
 
 def _arrival_object(arrival: Arrival) -> JsonObject:
     chunk = {"chunk": arrival.chunk.to_json()} if arrival.chunk else {}
-    return {"step": arrival.step, "cause_step": arrival.cause_step, **chunk}
+    times: JsonObject = {"times": arrival.times} if arrival.times > 1 else {}
+    return {"step": arrival.step, "cause_step": arrival.cause_step, **chunk, **times}
 
 
 def _command_object(command: Command) -> JsonObject:
@@ -212,7 +213,8 @@ def _step(fields: _Fields) -> Step:
 
 
 def _arrival(fields: _Fields) -> Arrival:
-    return Arrival(step=fields["step"], cause_step=fields["cause_step"], chunk=_chunk(fields))
+    times = fields.get("times", 1)
+    return Arrival(step=fields["step"], cause_step=fields["cause_step"], chunk=_chunk(fields), times=times)
 
 
 def _chunk(fields: _Fields) -> Chunk | None:

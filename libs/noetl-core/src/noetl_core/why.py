@@ -232,7 +232,7 @@ def _nobody(pool: str, workers: Sequence[PresentWorker] | None) -> tuple[str, Ma
 
 
 def _joins(state: State, graph: Graph | None) -> Iterator[Reason]:
-    """Steps that arcs have led to, and that others can still reach."""
+    """Steps that arcs have led to, and that wait: at a join, for their own turn, or for the end of all others."""
     execution = state.execution
     active = [name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE]
     for name in dict.fromkeys(arrival.step for arrival in execution.arrivals):
@@ -244,6 +244,10 @@ def _joins(state: State, graph: Graph | None) -> Iterator[Reason]:
         text = f"step {name!r} waits at its join for {listed}, which can still lead to it"
         if name in waits_for:
             text = f"step {name!r} waits until its own activation before has ended"
+        elif graph is not None and name == graph.final:
+            text = f"the final step {name!r} waits for the end of {listed}"
+        elif graph is not None and not graph.is_join(name):
+            text = f"step {name!r} waits for {listed}, which reads the result of its last activation"
         yield Reason(
             kind=ReasonKind.JOIN,
             text=text,
@@ -305,6 +309,8 @@ def _deadlines(state: State, now: datetime) -> Iterator[Reason]:
 def _waits_for(name: str, active: Sequence[str], graph: Graph | None) -> list[str]:
     if name in active:
         return [name]
-    if graph is None:
+    if graph is None or name == graph.final:
         return [*active]
+    if not graph.is_join(name):
+        return [step for step in active if step in graph.forward[name]]
     return [step for step in active if step in graph.forward and graph.reaches(step, name)]

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from noetl_core.events import Event
+from noetl_core.executions.amending import amended
+from noetl_core.executions.arrivals import arrived
 from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.events import (
     CtxUpdated,
@@ -16,7 +18,7 @@ from noetl_core.executions.events import (
     WorkflowFailed,
 )
 from noetl_core.executions.open_loops import OpenLoops
-from noetl_core.executions.plan import Plan
+from noetl_core.executions.plan import Plan, runs_once
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.model import FailureMode
@@ -47,11 +49,12 @@ class Decision:
         self._facts: list[Event] = []
         self._active = {name for name, step in execution.steps.items() if step.status is StepStatus.ACTIVE}
         self._activations = {name: step.activation for name, step in execution.steps.items()}
-        self._arrivals = list(execution.arrivals)
+        self._arrivals = execution.arrivals
         self._failure = execution.failure
         self._delivery = Delivery(execution, asked=asked)
         self._loops = OpenLoops(execution, plan)
         self._causes: dict[str, str] = {}
+        self._denied: set[str] = set()
         self._must_end = False
 
     @property
@@ -77,7 +80,7 @@ class Decision:
 
     def arrive(self, arrival: Arrival) -> None:
         """An arc fired into a step."""
-        self._arrivals.append(arrival)
+        self._arrivals = arrived(self._arrivals, [arrival])
 
     def fail(self, error: Mapping[str, Any]) -> None:
         """The execution as a whole has failed, whatever failed in it before."""
@@ -92,16 +95,22 @@ class Decision:
         failing_fast = self._plan.playbook.steps[exited.step].failure_mode is FailureMode.FAIL_FAST
         self._must_end = self._must_end or (failing_fast and not exited.handled)
         self._facts.append(exited)
-        if exited.result is not None:  # what is entered from here on sees it
-            steps = self._execution.steps
-            failed = replace(steps.get(exited.step, Step(status=StepStatus.FAILED)), result=exited.result)
-            self._execution = replace(self._execution, steps={**steps, exited.step: failed})
+        self._note_result(exited)
         self._active.discard(exited.step)
         self._delivery.left(exited.step)
         known = exited.repeated or ()
-        self._arrivals += [Arrival(step=one, cause_step=exited.step) for one in exited.fired if one not in known]
+        fired = (Arrival(step=one, cause_step=exited.step) for one in exited.fired if one not in known)
+        self._arrivals = arrived(self._arrivals, fired)
         if self._failure is None and not exited.handled:
             self._failure = exited.error
+
+    def _note_result(self, exited: StepExited) -> None:
+        """What is entered from here on sees how the step has failed."""
+        steps = self._execution.steps
+        left = steps.get(exited.step, Step(status=StepStatus.FAILED))
+        result = amended(left.result or {}, exited.error or {}) if exited.amends else exited.result
+        if result is not None:
+            self._execution = replace(self._execution, steps={**steps, exited.step: replace(left, result=result)})
 
     def end(self) -> None:
         """The terminal facts; loops that are open end with the execution."""
@@ -148,11 +157,6 @@ class Decision:
             )
         )
 
-    def _answer(self, answered: Sequence[Arrival]) -> None:
-        for arrival in answered:
-            if arrival in self._arrivals:
-                self._arrivals.remove(arrival)
-
     def _fail(self, step: str, error: Mapping[str, Any] | None) -> None:
         if error is None:
             return
@@ -162,17 +166,24 @@ class Decision:
             self._must_end = True
 
     def _without_repetitions(self, exited: StepExited) -> StepExited:
-        """A step that is led to again while it waits runs once for all of that, however often it is."""
+        """A join that is led to again while it waits runs once for all of that, however often it is."""
         repeated = tuple(
             target
             for target in exited.fired
             if Arrival(step=target, cause_step=exited.step) in self._arrivals
+            and self._runs_once(target)
             and not self._graph.is_back_edge(exited.step, target)
         )
         return replace(exited, repeated=repeated) if repeated else exited
 
+    def _runs_once(self, name: str) -> bool:
+        """Whether a step runs once for all arcs that lead to it: a join, and the final step."""
+        return runs_once(self._plan, name)
+
     def _is_busy(self) -> bool:
-        return bool(self._active or self._arrivals or self._held)
+        """Whether anything is left to run besides the final step, which waits for that, or the final step runs."""
+        final = self._plan.playbook.final_step
+        return bool(self._active or self._held) or any(arrival.step != final for arrival in self._arrivals)
 
     def _cause_of(self, name: str) -> str:
         step = self._execution.steps.get(name)

@@ -86,27 +86,6 @@ class Locally:
 LOCALLY = Locally()
 
 
-class ForSure:
-    """The planner, where no worker can be waited for: what event contexts do not tell is a failure."""
-
-    def condition(self, place: str, compute: Callable[[], bool]) -> bool:
-        return compute()
-
-    def value(self, place: str, compute: Callable[[], JsonValue]) -> JsonValue | Stored:
-        value = compute()
-        size = len(encode(value))
-        if size > MAX_VALUE_BYTES:
-            reason = f"it gives {size} bytes, of which no worker can make a reference here (at most {MAX_VALUE_BYTES})"
-            raise TemplateFailed(reason, expression=place)
-        return value
-
-    def between(self, place: str, compute: Callable[[], JsonValue]) -> JsonValue:
-        return compute()
-
-
-FOR_SURE = ForSure()
-
-
 @dataclass(slots=True)
 class Recording:
     """A worker: computes with all data, and notes what it found; `NeedsEvaluation` means that some is not loaded."""

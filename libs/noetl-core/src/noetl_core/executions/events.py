@@ -78,6 +78,8 @@ class StepExited:
     """Those of the targets that wait for an earlier firing of the same arc; they run once for all of them."""
     result: Mapping[str, Any] | None = None
     """Of an activation that failed before anything ran: its outcome, in the place of the one before."""
+    amends: bool | None = None
+    """Whether the call had gone well, so that the error is added to its result."""
 
 
 @event_type("step.skipped")

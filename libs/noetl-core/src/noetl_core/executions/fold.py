@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any, assert_never
 
 from noetl_core.children.state import ParentCall
+from noetl_core.executions.amending import amended
+from noetl_core.executions.arrivals import answered, arrived
 from noetl_core.executions.events import (
     CtxUpdated,
     ExecutionCancelled,
@@ -89,31 +91,29 @@ def _enter(execution: Execution, event: StepEntered) -> Execution:
 def _without(
     arrivals: tuple[Arrival, ...], step: str, causes: Iterable[str], chunk: Mapping[str, Any] | None
 ) -> tuple[Arrival, ...]:
-    left = list(arrivals)
-    for cause in causes:
-        answered = Arrival(step=step, cause_step=cause, chunk=Chunk.from_json(chunk) if chunk else None)
-        if answered in left:
-            left.remove(answered)
-    return tuple(left)
+    taken = Chunk.from_json(chunk) if chunk else None
+    return answered(arrivals, (Arrival(step=step, cause_step=cause, chunk=taken) for cause in causes))
 
 
 def _exit(execution: Execution, event: StepExited) -> Execution:
     before = execution.steps.get(event.step, Step(status=StepStatus.ACTIVE))
     status = StepStatus.FAILED if event.status == "error" else StepStatus.DONE
     known = event.repeated or ()
-    fired = tuple(Arrival(step=target, cause_step=event.step) for target in event.fired if target not in known)
+    fired = (Arrival(step=target, cause_step=event.step) for target in event.fired if target not in known)
     failure, failed_chunk = execution.failure, execution.failed_chunk
     if failure is None and not event.handled:
         failure, failed_chunk = event.error, before.chunk
-    answered = {call: answer for call, answer in execution.answered.items() if answer.step != event.step}
+    answers = {call: answer for call, answer in execution.answered.items() if answer.step != event.step}
     left = replace(
         execution,
-        arrivals=execution.arrivals + fired,
+        arrivals=arrived(execution.arrivals, fired),
         failure=failure,
         failed_chunk=failed_chunk,
-        answered=answered,
+        answered=answers,
     )
     result = before.result if event.result is None else event.result
+    if event.amends:
+        result = amended(result or {}, event.error or {})
     ended = replace(before, status=status, activation=event.activation, deadline=None, result=result)
     return _with_step(left, event.step, ended)
 

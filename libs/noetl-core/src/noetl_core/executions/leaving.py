@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from noetl_core.errors import InvalidInput
+from noetl_core.executions.amending import amended
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import HANDLING, LOCALLY, EvaluationFailed, Evaluator, Stored
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.names import arc_names, current_variables
-from noetl_core.executions.plan import Plan
+from noetl_core.executions.plan import Plan, runs_once
 from noetl_core.executions.state import Execution
 from noetl_core.executions.step_scope import scope_of
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
@@ -20,7 +21,7 @@ from noetl_core.playbook.model import Arc, ArcMode, Assignment, Next
 from noetl_core.values import dataclass, replace
 
 FINAL_CAUSE = "*"
-"""Cause of the final step's activation: the end of everything else. No step can have this name as its cause."""
+"""Cause of the final step's activation where no arc has led to it: the end of everything else."""
 
 
 def leave(
@@ -38,9 +39,9 @@ def leave(
     A control expression that fails is a failure of this step, never false. Raises `NeedsEvaluation` when events do
     not tell enough: then nothing is decided yet, and a worker walks through the same expressions with all data.
     """
-    following = without_partial(plan.playbook.steps[step].next)
-    if execution.steps[step].cause_step == FINAL_CAUSE:
-        following = Next()  # §8.5: what the final step would lead to is ignored
+    following = Next()  # §8.5: what the final step would lead to is ignored
+    if step != plan.playbook.final_step:
+        following = without_partial(plan.playbook.steps[step].next)
     call_error = (result.get("context") or {}).get("error") or {} if result.get("status") == "error" else None
     assigned = Assigned(step_scope=scope_of(result))
     if call_error is not None:
@@ -58,13 +59,24 @@ def leave(
             error = failure_of(step, exc)
         else:
             if fired or not following.arcs or not plan.playbook.no_next_is_error:
-                exited = StepExited(step=step, activation=activation, status="ok", fired=_targets(fired))
+                exited = StepExited(step=step, activation=activation, status="ok", fired=targets_of(plan, fired))
                 return update_of(step, assigned), exited
             error = {"step": step, "kind": "unknown", "code": "next.no_match", "message": "no arc matched"}
+    amends = call_error is None
+    if amends:
+        result = amended(result, error)
+        failed = replace(execution.steps[step], result=result)
+        execution = replace(execution, steps={**execution.steps, step: failed})
     scope = _Scope(execution, plan, step, result, now, evaluator, error, HANDLING)
     fired, assigned = _handle(scope, following, assigned)
     exited = StepExited(
-        step=step, activation=activation, status="error", fired=_targets(fired), error=error, handled=bool(fired)
+        step=step,
+        activation=activation,
+        status="error",
+        fired=targets_of(plan, fired),
+        error=error,
+        handled=bool(fired),
+        amends=amends or None,
     )
     return update_of(step, assigned), exited
 
@@ -81,7 +93,7 @@ def _after_failed_loop(scope: _Scope, activation: int, following: Next) -> tuple
         step=scope.step,
         activation=activation,
         status="error",
-        fired=_targets(fired),
+        fired=targets_of(scope.plan, fired),
         error=scope.error,
         handled=any(is_error_arc(arc, shadowed=scope.shadowed) for arc in fired),
     )
@@ -104,8 +116,13 @@ def without_partial(following: Next) -> Next:
     return replace(following, arcs=tuple(arc for arc in following.arcs if arc.on is None))
 
 
-def _targets(arcs: Sequence[Arc]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(arc.step for arc in arcs))
+def targets_of(plan: Plan, arcs: Sequence[Arc]) -> tuple[str, ...]:
+    """Where fired arcs lead: each is one activation, but for steps that run once for all arcs into them."""
+    targets: list[str] = []
+    for arc in arcs:
+        if arc.step not in targets or not runs_once(plan, arc.step):
+            targets.append(arc.step)
+    return tuple(targets)
 
 
 def update_of(step: str, assigned: Assigned) -> CtxUpdated | None:

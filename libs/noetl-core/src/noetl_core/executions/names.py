@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from noetl_core.executions.amending import with_failure
 from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
@@ -115,6 +116,10 @@ def known_result(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
 
     On a worker that evaluates control expressions the result itself is there, or will be when it is read.
     """
+    return with_failure(_known_value(plan, step, result), result)
+
+
+def _known_value(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
     if LOADED in result:
         return result[LOADED]
     context = result.get("context") or {}

@@ -28,3 +28,8 @@ class Plan:
     def graph(self) -> Graph:
         """Edges and reachability of the playbook."""
         return build_graph(self.playbook)
+
+
+def runs_once(plan: Plan, step: str) -> bool:
+    """Whether a step runs once for all arcs that lead to it: a join (§8.3), and the final step (§8.5)."""
+    return step == plan.playbook.final_step or plan.graph.is_join(step)

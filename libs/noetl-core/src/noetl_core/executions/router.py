@@ -7,11 +7,13 @@ from typing import Any
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.commands.events import CommandIssued
-from noetl_core.deadlines.timeouts import step_timeout, written_timeout
+from noetl_core.deadlines.timeouts import written_timeout
 from noetl_core.executions.admission import admits_for
+from noetl_core.executions.arrivals import answered as without
+from noetl_core.executions.arrivals import arrived
 from noetl_core.executions.decision import Decision
 from noetl_core.executions.evaluation import Evaluation, Place
-from noetl_core.executions.evaluators import FOR_SURE, LOCALLY, Evaluator, NeedsEvaluation
+from noetl_core.executions.evaluators import LOCALLY, Evaluator, NeedsEvaluation
 from noetl_core.executions.events import (
     StepEntered,
     StepSkipped,
@@ -135,41 +137,53 @@ class Router(Decision):
         if update is not None:
             self.update(update)
         self._facts.append(routed)
-        self._arrivals += [Arrival(step=one, cause_step=chunk.step, chunk=chunk) for one in routed.fired]
+        fired = (Arrival(step=one, cause_step=chunk.step, chunk=chunk) for one in routed.fired)
+        self._arrivals = arrived(self._arrivals, fired)
         self._fail(chunk.step, routed.error)
 
     def _enter_finally(self, final: str) -> None:
-        answered = [Arrival(step=final, cause_step=FINAL_CAUSE)]
-        try:
-            timeout = step_timeout(
-                self._execution, self._plan, step=final, cause_step=FINAL_CAUSE, now=self._now, evaluator=FOR_SURE
-            )
-        except TemplateFailed as exc:
-            self._fail_entry(final, answered, exc)
-        else:
-            self._enter(final, answered, timeout)
+        """§8.5: it runs once, whether arcs have led to it or nothing but the end, if it is admitted."""
+        led_to = [arrival for arrival in self._arrivals if arrival.step == final]
+        self._admit(final, led_to or [Arrival(step=final, cause_step=FINAL_CAUSE)])
 
     def _has_run_finally(self, final: str) -> bool:
+        """What a redriven execution takes over is no run of its own."""
         step = self._execution.steps.get(final)
-        return step is not None and step.cause_step == FINAL_CAUSE
+        is_denied = final in self._denied or (step is not None and step.status is StepStatus.SKIPPED)
+        return is_denied or self._activations.get(final, 0) > 0
 
     def _enter_one(self) -> bool:
         """Deal with one step that arcs have led to; one that is denied may make others ready."""
         return any(self._enter_if_ready(name) for name in dict.fromkeys(arrival.step for arrival in self._arrivals))
 
     def _enter_if_ready(self, name: str) -> bool:
-        if name in self._active or name in self._held:
-            return False  # §8.4: activations of one step run one at a time
+        if name in self._active or name in self._held or name == self._plan.playbook.final_step:
+            return False  # §8.4: activations of one step run one at a time; §8.5: the final step waits for the end
         waiting = [arrival for arrival in self._arrivals if arrival.step == name]
-        back = [arrival for arrival in waiting if self._is_back_edge(arrival)]
-        forward = [arrival for arrival in waiting if arrival not in back]
-        if forward and not self._can_still_be_reached(name):
-            self._admit(name, forward)
-        elif back:
-            self._admit(name, back[:1])
+        if self._is_still_read(name):  # but for a chunk that leads back: whoever reads may wait for it to be taken
+            waiting = [arrival for arrival in waiting if arrival.chunk is not None and self._leads_back(arrival)]
+        alone = [arrival for arrival in waiting if self._asks_for_a_run(arrival)]
+        joined = [arrival for arrival in waiting if arrival not in alone]
+        if joined and not self._can_still_be_reached(name):
+            self._admit(name, [arrival for arrival in joined for _ in range(arrival.times)])
+        elif alone:
+            self._admit(name, alone[:1])
         else:
             return False
         return True
+
+    def _is_still_read(self, name: str) -> bool:
+        """Whether a step that is no join runs, or is to run, for the last visit: it reads that visit's result."""
+        if not self._activations.get(name):
+            return False
+        for target in self._graph.forward[name]:
+            if self._runs_once(target):
+                continue
+            if target in self._active and self._cause_of(target) == name:
+                return True
+            if any(arrival.step == target and arrival.cause_step == name for arrival in self._arrivals):
+                return True
+        return False
 
     def _admit(self, name: str, answered: Sequence[Arrival]) -> None:
         step = self._plan.playbook.steps[name]
@@ -184,7 +198,7 @@ class Router(Decision):
             Arrival(step=evaluation.step, cause_step=cause, chunk=evaluation.chunk) for cause in evaluation.consumes
         ]
         self._held.discard(evaluation.step)
-        if all(arrival in self._arrivals for arrival in answered):
+        if all(arrival in self._arrivals or arrival.cause_step == FINAL_CAUSE for arrival in answered):
             self._judge(evaluation.step, answered, evaluator)
 
     def _judge(self, name: str, answered: Sequence[Arrival], evaluator: Evaluator) -> None:
@@ -213,13 +227,14 @@ class Router(Decision):
 
     def _deny(self, name: str, answered: Sequence[Arrival]) -> None:
         """A denied step is skipped; what only it led to follows."""
-        self._answer(answered)
+        self._arrivals = without(self._arrivals, answered)
+        self._denied.add(name)
         self._activations.setdefault(name, 0)
         consumes, chunk = tuple(arrival.cause_step for arrival in answered), _chunk_of(answered)
         self._facts.append(StepSkipped(step=name, consumes=consumes, chunk=chunk))
 
     def _fail_entry(self, name: str, answered: Sequence[Arrival], exc: TemplateFailed) -> None:
-        self._answer(answered)
+        self._arrivals = without(self._arrivals, answered)
         error = failure_of(name, exc)
         activation = self._activations.get(name, 0) + 1
         self._activations[name] = activation
@@ -253,10 +268,13 @@ class Router(Decision):
             self.update(update)
         self.leave(replace(exited, result=result))
 
-    def _is_back_edge(self, arrival: Arrival) -> bool:
-        """Whether it asks for an activation of its own, past the barrier: so does each chunk."""
-        if arrival.chunk is not None:
+    def _asks_for_a_run(self, arrival: Arrival) -> bool:
+        """Whether it is one activation by itself: only joins merge (§8.3), but neither back edges (§8.4) nor chunks."""
+        if arrival.chunk is not None or not self._runs_once(arrival.step):
             return True
+        return self._leads_back(arrival)
+
+    def _leads_back(self, arrival: Arrival) -> bool:
         return bool(arrival.cause_step) and self._graph.is_back_edge(arrival.cause_step, arrival.step)
 
     def _can_still_be_reached(self, name: str) -> bool:
@@ -275,7 +293,7 @@ class Router(Decision):
             return
         self._activations[name] = activation
         self._active.add(name)
-        self._answer(answered)
+        self._arrivals = without(self._arrivals, answered)
         cause = answered[-1].cause_step
         self._delivery.entered(name, answered[-1].chunk)
         self._facts.append(

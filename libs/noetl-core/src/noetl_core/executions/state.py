@@ -64,6 +64,8 @@ class Arrival:
     cause_step: str
     chunk: Chunk | None = None
     """What an arc `on: call.partial` has fired for: one activation each."""
+    times: int = field(default=1, compare=False)
+    """How many of the kind wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

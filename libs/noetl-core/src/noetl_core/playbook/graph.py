@@ -17,6 +17,7 @@ class Graph:
     """Forward and back edges of a workflow, found once from its entry, depth first, in written order."""
 
     entry: str
+    final: str | None
     forward: Mapping[str, tuple[str, ...]]
     back: Mapping[str, tuple[str, ...]]
     predecessors: Mapping[str, tuple[str, ...]]
@@ -29,6 +30,10 @@ class Graph:
     def is_back_edge(self, source: str, target: str) -> bool:
         """Whether an arc from `source` to `target` leads back to a step on its own way, or to itself."""
         return target in self.back[source]
+
+    def is_join(self, step: str) -> bool:
+        """Whether several steps lead to it forward."""
+        return len(self.predecessors[step]) > 1
 
     def reaches(self, source: str, target: str) -> bool:
         """Whether there is a way of one or more forward edges."""
@@ -80,6 +85,7 @@ def build_graph(playbook: Playbook) -> Graph:
     known = {*reached, playbook.final_step}
     return Graph(
         entry=playbook.entry_step,
+        final=playbook.final_step,
         forward=forward,
         back=back,
         predecessors={name: tuple(sorted(sources, key=number.__getitem__)) for name, sources in predecessors.items()},

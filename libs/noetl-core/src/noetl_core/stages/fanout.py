@@ -54,9 +54,10 @@ def shard_end(ended: FrameEnd) -> ShardDone | ShardFailed | None:
 
 
 def fanin_of(context: Mapping[str, Any]) -> dict[str, Any]:
-    """§7.6: what arcs see as `fanin`, of the counts of a loop that is over."""
+    """§7.6: what arcs see as `fanin`, of the counts of a loop that is over; one that never opened has failed."""
     done, failed, total = context.get("success", 0), context.get("failed", 0), context.get("total", 0)
-    status = "complete" if done >= total else ("partial" if done else "failed")
+    is_complete = done >= total and "error" not in context
+    status = "complete" if is_complete else ("partial" if done else "failed")
     return {"status": status, "done": done, "failed": failed, "total": total}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_core.commands.state import Command
+from noetl_core.executions.arrivals import arrived
 from noetl_core.executions.state import Arrival, Execution
 from noetl_core.streams.events import CallPartial, ChunkRouted
 from noetl_core.streams.state import Chunk, ChunkQueue
@@ -44,14 +45,14 @@ def route_chunk(execution: Execution, event: ChunkRouted) -> Execution:
     if queue is None or not queue.waiting:
         return execution
     first, *rest = queue.waiting
-    arrivals = tuple(Arrival(step=target, cause_step=event.step, chunk=first) for target in event.fired)
+    fired = (Arrival(step=target, cause_step=event.step, chunk=first) for target in event.fired)
     failure = execution.failure
     if failure is None and event.error is not None:
         failure = event.error
     return replace(
         execution,
         streams={**execution.streams, event.step: replace(queue, waiting=tuple(rest))},
-        arrivals=execution.arrivals + arrivals,
+        arrivals=arrived(execution.arrivals, fired),
         failure=failure,
     )
 

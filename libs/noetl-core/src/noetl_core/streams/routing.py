@@ -8,7 +8,7 @@ from functools import partial
 from noetl_core.executions.assignments import Assigned, Surroundings, assign
 from noetl_core.executions.evaluators import LOCALLY, Evaluator
 from noetl_core.executions.events import CtxUpdated
-from noetl_core.executions.leaving import FINAL_CAUSE, failure_of, update_of
+from noetl_core.executions.leaving import failure_of, update_of
 from noetl_core.executions.names import LOADED, arc_names, current_variables
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
@@ -39,7 +39,9 @@ def try_arcs(
     try:
         names = _names(execution, plan, chunk, Assigned())
         fired = (
-            [] if _is_final(execution, chunk) else _fired(plan.playbook.steps[chunk.step].next, names, now, evaluator)
+            []
+            if chunk.step == plan.playbook.final_step  # §8.5: what the final step would lead to is ignored
+            else _fired(plan.playbook.steps[chunk.step].next, names, now, evaluator)
         )
         after = partial(_names, execution, plan, chunk)
         seen = Surroundings(names=after, current=current_variables(execution, plan), now=now)
@@ -48,18 +50,14 @@ def try_arcs(
         )
     except TemplateFailed as exc:
         return None, replace(routed, error=failure_of(chunk.step, exc))
-    return update_of(chunk.step, assigned), replace(routed, fired=tuple(dict.fromkeys(arc.step for arc in fired)))
+    final = plan.playbook.final_step  # §8.5: it runs once, so no chunk is its own
+    return update_of(chunk.step, assigned), replace(routed, fired=tuple(a.step for a in fired if a.step != final))
 
 
 def chunk_view(chunk: Chunk) -> dict[str, object]:
     """A chunk as control expressions see it: everything but its rows, which only a worker can have loaded."""
     rows = chunk.reference[LOADED] if LOADED in chunk.reference else WithheldView("a chunk of rows")
     return {**chunk.scalars, "rows": rows}
-
-
-def _is_final(execution: Execution, chunk: Chunk) -> bool:
-    """§8.5: what the final step would lead to is ignored."""
-    return execution.steps[chunk.step].cause_step == FINAL_CAUSE
 
 
 def _fired(following: Next, names: Mapping[str, object], now: str, evaluator: Evaluator) -> list[Arc]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.children.state import TIMED_OUT, StartingCall
 from noetl_core.errors import InvalidInput, KeyTaken, NoetlError, NotFound, PlaybookInvalid, TooDeep
+from noetl_core.executions.amending import with_failure
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ids import parse_id
 from noetl_core.playbook.expressions import TemplateFailed
@@ -163,6 +164,9 @@ class ChildCalls:
     async def _result(self, view: ExecutionView, step: str) -> JsonValue:
         """What the step has stored; nothing if it never ran."""
         told = ((view.state.get("steps") or {}).get(step) or {}).get("result") or {}
+        return cast("JsonValue", with_failure(await self._stored(view, told), told))
+
+    async def _stored(self, view: ExecutionView, told: Mapping[str, Any]) -> JsonValue:
         reference = told.get("reference")
         if not reference:
             return None

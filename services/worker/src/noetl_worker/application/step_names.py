@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from noetl_core.canonical import JsonObject, JsonValue
+from noetl_core.executions.amending import with_failure
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.large_results import LargeResult, LargeView, NotLoaded
 from noetl_core.playbook.model import Condition, KeychainEntry, Playbook, Step, Task, Tool, ToolKind, WorkbookTask
@@ -47,7 +48,7 @@ class StepNames:
                 *(self._result(command, name, reads, kept_output(playbook, name)) for name, reads in wanted.items())
             ),
         )
-        results = dict(zip(wanted, values, strict=True))
+        results = {name: with_failure(value, command.results[name]) for name, value in zip(wanted, values, strict=True)}
         views = {name: StepView(value) for name, value in results.items()}
         execution_id = str(command.key.execution_id)
         cause = results.get(command.cause_step)
