@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import LOG_BRANCH, event_subject, shard_filter
-from noetl_core.commands.state import Command
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.projection_store import ShardCheckpoint
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.sharding import shard_of
+from noetl_core.surfaces.shapes import Surface
 from noetl_projector.application import read_missing
 from noetl_projector.application.advance import Wanted
 from noetl_projector.application.checkpoints import Checkpoints
@@ -74,7 +74,7 @@ class Process:
         )
         self.project = ProjectBatch(
             store,
-            ReadMissing(log, counts),
+            ReadMissing(log, store, counts),
             store_rows,
             owns=lambda shard: shard in self.epochs,
             known=self.known,
@@ -113,13 +113,13 @@ class Process:
         return self.metrics.value(f"noetl_projector_{name}_total")
 
 
-Rows = tuple[dict[int, ExecutionView], dict[tuple[int, str], tuple[Command, object]]]
+Rows = tuple[dict[int, ExecutionView], dict[Surface, dict[tuple[int, str], bytes]]]
 
 
 def rows_of(store: InMemoryProjections) -> Rows:
     return (
         {key: row.view for key, row in store.executions.items()},
-        {key: (row.command, row.lease_until) for key, row in store.commands.items()},
+        {surface: dict(rows) for surface, rows in store.rows.items()},
     )
 
 
@@ -521,7 +521,8 @@ async def test_a_row_that_was_removed_is_made_again_whole() -> None:
     one = process(history)
     await one.take(*history.stored[:9])
     one.store.executions.clear()
-    one.store.commands.clear()
+    for rows in one.store.rows.values():
+        rows.clear()
 
     await one.take(*history.stored[9:])
     await one.compare()

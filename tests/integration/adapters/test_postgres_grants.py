@@ -31,6 +31,7 @@ TABLES = {
         "execution": {"SELECT", "INSERT", "UPDATE"},
         "installation": {"SELECT"},
         "projection_checkpoint": {"SELECT", "INSERT", "UPDATE"},
+        **{table: {"SELECT", "INSERT", "UPDATE"} for table in ("stage", "frame", "loop", "business_object")},
     },
 }
 

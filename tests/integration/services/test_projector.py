@@ -17,19 +17,21 @@ import pytest
 from nats.js.errors import NotFoundError
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.publisher import NatsPublisher
+from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import EventLogClient, ProjectionClient
 from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import EVENTS_STREAM, event_subject
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import NotFound
-from noetl_core.execution_view import changed_commands, execution_view, silent_after
-from noetl_core.fold import State, empty, fold_all
+from noetl_core.execution_view import execution_view
+from noetl_core.fold import empty
 from noetl_core.ids import Snowflake
 from noetl_core.ports.bus import Message, PublishFailed
 from noetl_core.ports.event_log import Scope
 from noetl_core.recorded import record
 from noetl_core.sharding import shard_of
+from noetl_core.surfaces.surface_fold import SurfaceFold
 from noetl_servicekit.tokens import token_sha256
 from noetl_testkit.backends import (
     NatsBackend,
@@ -38,6 +40,7 @@ from noetl_testkit.backends import (
     embedded_nats,
     fresh_database,
 )
+from noetl_testkit.compliance.projections import stored_rows
 from noetl_testkit.histories import (
     TRACE,
     History,
@@ -174,11 +177,13 @@ class Scene:
             ]
         )
 
-    async def expected(self, execution_id: int) -> State:
+    async def expected(self, execution_id: int) -> SurfaceFold:
         """What a straight fold of the log gives."""
         page = await self.log.read(None, execution_id, limit=1000)
         assert len(page.events) == page.head_version
-        return fold_all(empty(execution_id), [record(event) for event in page.events])
+        replayed = SurfaceFold(empty(execution_id))
+        replayed.add_all([record(event) for event in page.events])
+        return replayed
 
     async def versions(self, *execution_ids: int) -> dict[int, int]:
         rows = await self.fetch(
@@ -196,9 +201,10 @@ class Scene:
         await until(reached, seconds=seconds)
 
     async def assert_rows(self, *histories: History) -> None:
-        """Every row is the row of a straight fold: the execution's, and each command's."""
+        """Every row is the row of a straight fold: the execution's, and those of all that is in it."""
         for history in histories:
-            state = await self.expected(history.execution_id)
+            replayed = await self.expected(history.execution_id)
+            state = replayed.state
             view = execution_view(state)
             (row,) = await self.fetch("SELECT * FROM noetl.execution WHERE execution_id = $1", history.execution_id)
             assert (row["status"], row["stream_version"]) == (view.status, view.stream_version)
@@ -207,20 +213,10 @@ class Scene:
             assert json.loads(row["state"]) == view.state
             assert row["shard"] == shard_of(history.execution_id, 64)
             assert row["last_projected_event_id"] == state.last_event_id
-            commands = await self.fetch("SELECT * FROM noetl.command WHERE execution_id = $1", history.execution_id)
-            shown = {
-                row["command_id"]: (row["status"], row["lease_until"], row["aggregate_version"], row["stream_version"])
-                for row in commands
-            }
-            assert shown == {
-                command.command_id: (
-                    command.status.value,
-                    silent_after(state, command),
-                    command.aggregate_version,
-                    command.stream_version,
-                )
-                for command in changed_commands(empty(history.execution_id), state)
-            }
+            async with asyncpg.create_pool(self.dsn, min_size=1, max_size=1) as pool:
+                store = PostgresProjections(pool)
+                for surface, rows in replayed.changed().items():
+                    assert await stored_rows(store, history.execution_id, surface) == rows
 
     async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn, server_settings={"timezone": "UTC"})
@@ -512,7 +508,7 @@ async def test_who_asks_for_a_version_gets_it_as_soon_as_it_is_written(scene: Sc
 
             view = await asking
 
-            assert view == execution_view(await scene.expected(history.execution_id))
+            assert view == execution_view((await scene.expected(history.execution_id)).state)
             listed = await client.list_executions(SCOPE, page_size=1000)
             assert replace(view, state={}) in listed.executions
             assert [one.execution_id for one in listed.executions] == sorted(

@@ -208,10 +208,12 @@ def _of(stage: Stage, frame: Frame) -> dict[str, Any]:
     }
 
 
-def drawn_frame_history(choose: random.Random, *, moves: int = 20, activations: int = 2) -> History:
+def drawn_frame_history(
+    choose: random.Random, *, moves: int = 20, activations: int = 2, execution_id: int = EXECUTION
+) -> History:
     """A history whose step runs its loop in frames, once or more often; the last stage may be left open."""
-    history = History()
-    run = _StageRun(history, choose)
+    history = History(execution_id)
+    run = _StageRun(history, choose, empty(execution_id))
     run.add(initialized())
     for activation in range(1, activations + 1):
         run.open(activation)

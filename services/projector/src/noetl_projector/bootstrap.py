@@ -131,7 +131,7 @@ class Projector:
         )
         self._project = ProjectBatch(
             store,
-            ReadMissing(log, self._metrics),
+            ReadMissing(log, store, self._metrics),
             store_rows,
             owns=self._owns,
             known=self._known,

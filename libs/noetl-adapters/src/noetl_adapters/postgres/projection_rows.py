@@ -1,20 +1,18 @@
-"""A folded execution as rows: what the projection tables hold of it and of its commands."""
+"""A folded execution as the row that the projection tables hold of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from noetl_core.canonical import encode
-from noetl_core.execution_view import execution_view, late_after, silent_after
+from noetl_core.execution_view import execution_view, late_after
 from noetl_core.ports.projection_store import ProjectedExecution
 
 EXECUTION_COLUMNS = 21
-COMMAND_COLUMNS = 15
 
 
 def execution_row(one: ProjectedExecution) -> tuple[Any, ...]:
-    """The first parameters of `write_batch`, in their order."""
+    """The parameters of `write_executions`, in their order."""
     state, view = one.state, execution_view(one.state)
     return (
         view.execution_id,
@@ -39,26 +37,3 @@ def execution_row(one: ProjectedExecution) -> tuple[Any, ...]:
         one.base_version,
         late_after(state),
     )
-
-
-def command_rows(one: ProjectedExecution) -> Iterator[tuple[Any, ...]]:
-    """The other parameters of `write_batch`, in their order."""
-    execution = one.state.execution
-    for command in one.commands:
-        yield (
-            execution.execution_id,
-            command.command_id,
-            execution.tenant_id,
-            execution.organization_id,
-            command.step,
-            command.activation,
-            command.attempt,
-            command.status.value,
-            command.worker_id or None,
-            silent_after(one.state, command),
-            command.aggregate_version,
-            command.issued_at,
-            command.ended_at,
-            command.trace or None,
-            command.stream_version,
-        )

@@ -14,6 +14,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
     ProjectedExecution,
     Refusal,
+    RowPage,
     ShardCheckpoint,
     SilentPlace,
     StoredProjection,
@@ -21,10 +22,22 @@ from noetl_core.ports.projection_store import (
 )
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.state_json import decode_state
+from noetl_core.surfaces.shapes import Row, Surface
 
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
-from noetl_adapters.postgres.projection_rows import COMMAND_COLUMNS, EXECUTION_COLUMNS, command_rows, execution_row
+from noetl_adapters.postgres.projection_rows import EXECUTION_COLUMNS, execution_row
 from noetl_adapters.postgres.queries import load_queries
+from noetl_adapters.postgres.surface_tables import (
+    EXECUTION_ROW,
+    LISTINGS,
+    OBJECTS,
+    TABLES,
+    column_count,
+    columns_of,
+    execution_row_of,
+    row_of,
+    upsert,
+)
 
 
 class PostgresProjections:
@@ -33,6 +46,7 @@ class PostgresProjections:
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool
         self._sql = load_queries("projections.sql")
+        self._statements: dict[tuple[Surface, ...], str] = {}
 
     async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
         """What is stored of these executions."""
@@ -48,11 +62,16 @@ class PostgresProjections:
         if not executions:
             raise InvalidInput("a batch of projections holds at least one execution")
         rows = _columns([execution_row(one) for one in executions], width=EXECUTION_COLUMNS)
-        commands = _columns([row for one in executions for row in command_rows(one)], width=COMMAND_COLUMNS)
+        surfaces = tuple(surface for surface in TABLES if any(one.rows.get(surface) for one in executions))
+        parts = [
+            column
+            for surface in surfaces
+            for column in columns_of(surface, [row for one in executions for row in one.rows[surface].values()])
+        ]
         try:
             async with translated(), self._pool.acquire() as connection:
                 # One statement, and so one round trip and one transaction.
-                written = await connection.fetch(self._sql["write_batch"], *rows, *commands)
+                written = await connection.fetch(self._statement(surfaces), *rows, *parts)
                 refused = await self._refusals(connection, set(rows[0]) - {row[0] for row in written})
                 projected_at = max((row[1] for row in written), default=None) or await connection.fetchval(
                     self._sql["clock"]
@@ -60,6 +79,43 @@ class PostgresProjections:
         except REFUSED_ROWS as exc:
             raise InvalidInput(f"the database refuses a projection: {exc}") from exc
         return Written(projected_at=projected_at, refused=refused)
+
+    def _statement(self, surfaces: tuple[Surface, ...]) -> str:
+        """Writes executions with the rows of these surfaces; a batch without loops does not pay for loops."""
+        known = self._statements.get(surfaces)
+        if known is None:
+            parts, place = [f"written AS (\n{self._sql['write_executions']}\n)"], EXECUTION_COLUMNS + 1
+            for surface in surfaces:
+                parts.append(upsert(surface, first_parameter=place))
+                place += column_count(surface)
+            known = f"WITH {', '.join(parts)}\nSELECT execution_id, projected_at FROM written"
+            self._statements[surfaces] = known
+        return known
+
+    async def find_objects(self, keys: Mapping[int, Collection[str]]) -> Mapping[int, Mapping[str, Row]]:
+        """Rows of business objects by execution and key."""
+        pairs = [(execution_id, key) for execution_id, named in keys.items() for key in named]
+        found: dict[int, dict[str, Row]] = {}
+        for record in await self._fetch_text(OBJECTS, *_columns(pairs, width=2)):
+            row = row_of(Surface.BUSINESS_OBJECTS, record, offset=2)
+            found.setdefault(record[0], {})[record[1]] = row
+        return found
+
+    async def list_rows(
+        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
+    ) -> RowPage | None:
+        """One page of rows, and the version that they include, as one snapshot."""
+        own = await self._fetch_text(EXECUTION_ROW, execution_id)
+        if not own or (scope is not None and (own[0][1], own[0][2]) != (scope.tenant_id, scope.organization_id)):
+            return None
+        if surface is Surface.EXECUTION:
+            alone = ((str(execution_id), execution_row_of(execution_id, own[0])),)
+            return RowPage(stream_version=own[0][0], rows=() if after else alone, more=False)
+        records = await self._fetch_text(LISTINGS[surface], execution_id, after, limit)
+        if not records:
+            return None
+        rows = tuple((record[1], row_of(surface, record, offset=2)) for record in records if record[1] is not None)
+        return RowPage(stream_version=records[0][0], rows=rows, more=len(rows) == limit)
 
     async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
         if not execution_ids:
@@ -150,8 +206,11 @@ class PostgresProjections:
         return tuple(LateExecution(**row) for row in rows)
 
     async def _fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        return await self._fetch_text(self._sql[query], *arguments)
+
+    async def _fetch_text(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         async with translated(), self._pool.acquire() as connection:
-            rows: list[asyncpg.Record] = await connection.fetch(self._sql[query], *arguments)
+            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
         return rows
 
 

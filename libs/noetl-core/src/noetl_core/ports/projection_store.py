@@ -7,19 +7,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from noetl_core.commands.state import Command
 from noetl_core.fold import State
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.surfaces.shapes import Row, Surface
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectedExecution:
-    """What is to be stored of one execution: its state, and the commands whose rows have changed."""
+    """What is to be stored of one execution: its state, and the rows of all that has changed in it."""
 
     state: State
-    commands: tuple[Command, ...]
+    rows: Mapping[Surface, Mapping[str, Row]]
+    """By surface and key, each whole; the execution's own row is made of its state."""
     shard: int
     epoch: int
     base_version: int
@@ -62,6 +63,15 @@ class ShardCheckpoint:
     caught_up_to: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPage:
+    """Some rows of a surface in the order of their keys, as they are at a version of their execution."""
+
+    stream_version: int
+    rows: tuple[tuple[str, Row], ...]
+    more: bool
+
+
 SilentPlace = tuple[datetime, int, str]
 """Where a listing of silent commands goes on: (lease_until, execution_id, command_id)."""
 
@@ -82,6 +92,16 @@ class ProjectionStore(Protocol):
 
         A row that continues another one is refused when that one is gone, since its commands would be incomplete.
         """
+        ...
+
+    async def find_objects(self, keys: Mapping[int, Collection[str]]) -> Mapping[int, Mapping[str, Row]]:
+        """Rows of business objects by execution and key; those that are not there are left out."""
+        ...
+
+    async def list_rows(
+        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
+    ) -> RowPage | None:
+        """Rows of a surface as they are stored, by key; None if there is no such execution for this scope."""
         ...
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:

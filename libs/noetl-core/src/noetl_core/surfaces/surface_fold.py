@@ -37,12 +37,16 @@ class SurfaceFold:
 
     def add(self, recorded: Recorded) -> None:
         """The next event."""
-        before, self.state = self.state, fold(self.state, recorded)
-        for surface, row in changes(before, self.state, recorded):
-            self._changed[surface][key_of(surface, row)] = row
+        after = fold(self.state, recorded)
+        changed = list(changes(self.state, after, recorded))
         if isinstance(recorded.content, ObjectChanged):
-            of_objects, key = self._changed[Surface.BUSINESS_OBJECTS], recorded.content.key
-            of_objects[key] = evolve_object(of_objects.get(key) or self._objects.get(key), recorded.content, recorded)
+            key = recorded.content.key
+            known = self._changed[Surface.BUSINESS_OBJECTS].get(key) or self._objects.get(key)
+            changed.append((Surface.BUSINESS_OBJECTS, evolve_object(known, recorded.content, recorded)))
+        # All of it or nothing: whoever goes on after an event that failed has the state and the rows before it.
+        self.state = after
+        for surface, row in changed:
+            self._changed[surface][key_of(surface, row)] = row
 
     def add_all(self, events: Iterable[Recorded]) -> None:
         """Several events, in their order."""
@@ -53,6 +57,10 @@ class SurfaceFold:
     def row_count(self) -> int:
         """How many rows have changed."""
         return sum(map(len, self._changed.values()))
+
+    def changed_parts(self) -> Rows:
+        """Rows of everything in the execution that differ from those of the beginning; not the execution's own."""
+        return self._changed
 
     def changed(self) -> Rows:
         """Rows that differ from those of the beginning, as they are now; the execution's own is always among them."""

@@ -10,7 +10,7 @@ from noetl_core.children.events import ChildStarted, ExecutionCascaded
 from noetl_core.commands.events import CommandIssued
 from noetl_core.deadlines.events import DeadlinePassed
 from noetl_core.errors import InvalidInput
-from noetl_core.execution_view import changed_commands, execution_view
+from noetl_core.execution_view import execution_view
 from noetl_core.executions.events import (
     ExecutionCancelled,
     PlaybookFailed,
@@ -22,6 +22,9 @@ from noetl_core.fold import State, empty, fold_all, prune
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, ShardCheckpoint
 from noetl_core.sharding import shard_of
+from noetl_core.surfaces.checksums import in_order
+from noetl_core.surfaces.shapes import Row, Surface
+from noetl_core.surfaces.surface_fold import SurfaceFold
 
 from noetl_testkit.histories import (
     EXECUTION,
@@ -39,6 +42,7 @@ from noetl_testkit.histories import (
     started,
     two_steps,
 )
+from noetl_testkit.telling_histories import telling_history
 
 SCOPE = Scope(tenant_id="default", organization_id="default")
 FUTURE = datetime.now(UTC) + timedelta(hours=1)
@@ -48,11 +52,14 @@ def projected(
     history: History, *, through: int | None = None, after: int = 0, epoch: int = 1, base_version: int | None = None
 ) -> ProjectedExecution:
     """What a projector would store of a history up to a version, on top of what it has stored through another."""
-    before = fold_all(empty(history.execution_id), history.recorded[:after])
-    state = fold_all(prune(before), history.recorded[after:through])
+    objects = SurfaceFold(empty(history.execution_id))
+    objects.add_all(history.recorded[:after])
+    known = objects.changed_parts()[Surface.BUSINESS_OBJECTS]
+    surfaces = SurfaceFold(prune(objects.state), known)
+    surfaces.add_all(history.recorded[after:through])
     return ProjectedExecution(
-        state=state,
-        commands=changed_commands(before, state),
+        state=surfaces.state,
+        rows=surfaces.changed_parts(),
         shard=shard_of(history.execution_id, 64),
         epoch=epoch,
         base_version=after if base_version is None else base_version,
@@ -388,6 +395,41 @@ class ProjectionStoreCompliance(ABC):
             assert stored[at_once.execution_id].state == prune(projected(at_once).state)
             assert stored[in_steps.execution_id].state == prune(projected(in_steps).state)
 
+    async def test_rows_of_all_surfaces_come_back_as_they_were_written(self, store: ProjectionStore) -> None:
+        for seed in range(8):
+            history = telling_history(choices(seed), execution_id=EXECUTION + seed)
+            done = 0
+            while done < len(history.stored):
+                step = min(done + 5, len(history.stored))
+                await store.write([projected(history, after=done, through=step)])
+                done = step
+            replayed = SurfaceFold(empty(history.execution_id))
+            replayed.add_all(history.recorded)
+
+            for surface, rows in replayed.changed().items():
+                stored = await stored_rows(store, history.execution_id, surface)
+                assert list(stored) == in_order(rows)
+                assert stored == rows
+
+    async def test_rows_are_only_for_their_tenant(self, store: ProjectionStore) -> None:
+        await store.write([projected(two_steps(History()))])
+        stranger = Scope(tenant_id="other", organization_id="default")
+
+        for surface in Surface:
+            assert await store.list_rows(stranger, EXECUTION, surface, limit=10) is None
+            assert await store.list_rows(None, EXECUTION + 1, surface, limit=10) is None
+
+    async def test_objects_are_found_by_their_keys(self, store: ProjectionStore) -> None:
+        history = telling_history(choices(1))
+        await store.write([projected(history)])
+        known = projected(history).rows[Surface.BUSINESS_OBJECTS]
+        assert known
+
+        found = await store.find_objects({EXECUTION: [*known, "order/none"], EXECUTION + 1: ["order/1"]})
+
+        assert found[EXECUTION] == known
+        assert not found.get(EXECUTION + 1)
+
     async def test_many_executions_are_one_write(self, store: ProjectionStore) -> None:
         histories = [running(History(EXECUTION + number))[0] for number in range(300)]
 
@@ -395,6 +437,17 @@ class ProjectionStoreCompliance(ABC):
 
         assert outcome.refused == {}
         assert len(await store.silent_commands(limit=1000)) == 300
+
+
+async def stored_rows(store: ProjectionStore, execution_id: int, surface: Surface) -> dict[str, Row]:
+    """All rows of a surface, page by page."""
+    found: dict[str, Row] = {}
+    while True:
+        page = await store.list_rows(SCOPE, execution_id, surface, after=next(reversed(found), ""), limit=3)
+        assert page is not None
+        found.update(page.rows)
+        if not page.more:
+            return found
 
 
 def state_after(history: History) -> State:

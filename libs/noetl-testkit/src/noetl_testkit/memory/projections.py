@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
-from noetl_core.commands.state import Command
+from noetl_core.canonical import decode, encode
 from noetl_core.errors import InvalidInput, NoetlError, Unavailable
-from noetl_core.execution_view import execution_view, late_after, silent_after
+from noetl_core.execution_view import execution_view, late_after
 from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
@@ -16,6 +17,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
     ProjectedExecution,
     Refusal,
+    RowPage,
     ShardCheckpoint,
     SilentPlace,
     StoredProjection,
@@ -23,6 +25,10 @@ from noetl_core.ports.projection_store import (
 )
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.state_json import decode_state, encode_state
+from noetl_core.surfaces.checksums import in_order
+from noetl_core.surfaces.execution_rows import execution_row
+from noetl_core.surfaces.shapes import Row, Surface, check_row
+from noetl_core.timestamps import parse_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +42,13 @@ class StoredExecution:
     next_deadline: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredCommand:
-    """The row of a command."""
-
-    execution: ExecutionView
-    command: Command
-    lease_until: datetime | None
-
-
 class InMemoryProjections:
     """Rows in dictionaries; `failure`, `unholdable` and `most_rows` are switches for tests."""
 
     def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self.executions: dict[int, StoredExecution] = {}
-        self.commands: dict[tuple[int, str], StoredCommand] = {}
+        self.rows: dict[Surface, dict[tuple[int, str], bytes]] = {surface: {} for surface in Surface}
+        """By surface, execution and key, as bytes; the execution's own is made of what is stored of it."""
         self.shards: dict[int, ShardCheckpoint] = {}
         self.writes = 0
         self.failure: NoetlError | None = None
@@ -111,13 +109,44 @@ class InMemoryProjections:
             epoch=one.epoch,
             next_deadline=late_after(one.state),
         )
-        for command in one.commands:
-            key = (view.execution_id, command.command_id)
-            known = self.commands.get(key)
-            if known is None or known.command.stream_version <= command.stream_version:
-                self.commands[key] = StoredCommand(
-                    execution=view, command=command, lease_until=silent_after(one.state, command)
-                )
+        self.rows[Surface.EXECUTION][view.execution_id, str(view.execution_id)] = encode(execution_row(one.state))
+        for surface, rows in one.rows.items():
+            for key, row in rows.items():
+                check_row(surface, row)
+                known = self.row(surface, view.execution_id, key)
+                if known is None or known["stream_version"] <= row["stream_version"]:
+                    self.rows[surface][view.execution_id, key] = encode(dict(row))
+
+    def row(self, surface: Surface, execution_id: int, key: str) -> Row | None:
+        """One row as it was written."""
+        data = self.rows[surface].get((execution_id, key))
+        return None if data is None else _object(data)
+
+    async def find_objects(self, keys: Mapping[int, Collection[str]]) -> Mapping[int, Mapping[str, Row]]:
+        """Rows of business objects by execution and key."""
+        self._check()
+        return {
+            execution_id: {
+                key: row for key in named if (row := self.row(Surface.BUSINESS_OBJECTS, execution_id, key)) is not None
+            }
+            for execution_id, named in keys.items()
+        }
+
+    async def list_rows(
+        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
+    ) -> RowPage | None:
+        """Rows of a surface by key."""
+        self._check()
+        stored = self.executions.get(execution_id)
+        if stored is None or (scope is not None and not _is_of(scope, stored.view)):
+            return None
+        keys = in_order(key for one, key in self.rows[surface] if one == execution_id)
+        chosen = [key for key in keys if key.encode() > after.encode()][:limit]
+        return RowPage(
+            stream_version=stored.view.stream_version,
+            rows=tuple((key, _object(self.rows[surface][execution_id, key])) for key in chosen),
+            more=len(chosen) == limit and surface is not Surface.EXECUTION,
+        )
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
         """How far these shards have come."""
@@ -176,11 +205,12 @@ class InMemoryProjections:
         """Claimed commands whose lease is over."""
         self._check()
         now = self._now()
-        silent = sorted(
-            (row.lease_until, execution_id, command_id)
-            for (execution_id, command_id), row in self.commands.items()
-            if row.lease_until is not None and row.lease_until < now
+        leases = (
+            (parse_time(row["lease_until"]), *key)
+            for key, data in self.rows[Surface.COMMANDS].items()
+            if "lease_until" in (row := _object(data))
         )
+        silent = sorted(place for place in leases if place[0] < now)
         places = [place for place in silent if after is None or place > after]
         return tuple(self._silent(*place) for place in places[:limit])
 
@@ -207,23 +237,29 @@ class InMemoryProjections:
         )
 
     def _silent(self, lease_until: datetime, execution_id: int, command_id: str) -> SilentCommand:
-        row = self.commands[execution_id, command_id]
+        row, execution = _object(self.rows[Surface.COMMANDS][execution_id, command_id]), self.executions[execution_id]
         return SilentCommand(
             execution_id=execution_id,
             command_id=command_id,
-            tenant_id=row.execution.tenant_id,
-            organization_id=row.execution.organization_id,
-            step=row.command.step,
-            attempt=row.command.attempt,
-            worker_id=row.command.worker_id,
-            aggregate_version=row.command.aggregate_version,
+            tenant_id=execution.view.tenant_id,
+            organization_id=execution.view.organization_id,
+            step=row["step"],
+            attempt=row["attempt"],
+            worker_id=row.get("worker_id", ""),
+            aggregate_version=row["aggregate_version"],
             lease_until=lease_until,
-            trace=row.command.trace,
+            trace=row.get("trace", ""),
         )
 
     def _check(self) -> None:
         if self.failure is not None:
             raise self.failure
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    value = decode(data)
+    assert isinstance(value, dict)
+    return value
 
 
 def _is_of(scope: Scope, view: ExecutionView) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.fold import State
+from noetl_core.surfaces.shapes import Row
 from noetl_servicekit.tracing import span
 from opentelemetry.trace import Span
 
@@ -55,10 +57,10 @@ class Advance:
         version = self.base.stream_version
         return not follows(self.fresh, version) or version + len(self.fresh) < self.target
 
-    def fold_in_hand(self) -> Folded:
-        """The state after the events in hand."""
+    def fold_in_hand(self, objects: Mapping[str, Row]) -> Folded:
+        """The state after the events in hand, which change these business objects and no others that are stored."""
         with self.span():
-            return fold_on(Folded(state=self.base), self.fresh)
+            return fold_on(Folded.on(self.base, objects), self.fresh)
 
     def span(self) -> AbstractContextManager[Span]:
         """In the execution's own trace, as far as it is known."""

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import Corrupt
-from noetl_core.fold import State, fold
+from noetl_core.errors import Corrupt, NoetlError
+from noetl_core.fold import State
 from noetl_core.recorded import record
+from noetl_core.surfaces.shapes import Row
+from noetl_core.surfaces.surface_fold import SurfaceFold, touched_objects
 from noetl_core.values import dataclass, replace
+
+_MENTIONS_OBJECT: Final = b'"business_object"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folded:
-    """A state, how it came about, and why it is not further."""
+    """A state with the rows that changed on the way to it, how it came about, and why it is not further."""
 
-    state: State
+    surfaces: SurfaceFold
     events: int = 0
     oldest_ingest: datetime | None = None
     failure: str = ""
     failed_version: int = 0
+
+    @classmethod
+    def on(cls, base: State, objects: Mapping[str, Row]) -> Folded:
+        """Nothing folded yet; `objects` has the rows of those that the events change, and may still get some."""
+        return cls(surfaces=SurfaceFold(base, objects))
+
+    @property
+    def state(self) -> State:
+        """The state so far."""
+        return self.surfaces.state
 
     def failed(self, exc: Exception) -> Folded:
         """The same, with what stopped it."""
@@ -38,17 +53,29 @@ def follows(events: Sequence[StoredEvent], version: int) -> bool:
     return all(event.stream_version == expected for expected, event in enumerate(events, start=version + 1))
 
 
+def mentioned_objects(events: Iterable[StoredEvent]) -> frozenset[str]:
+    """Keys of business objects that events change; most events need not be read to know that they change none."""
+    found: set[str] = set()
+    for event in events:
+        if _MENTIONS_OBJECT in event.body:
+            try:
+                found |= touched_objects([record(event)])
+            except NoetlError:
+                continue  # whoever folds it finds out
+    return frozenset(found)
+
+
 def fold_on(before: Folded, events: Iterable[StoredEvent]) -> Folded:
     """Fold further; never raises, because one bad execution must not harm the others of its batch."""
-    state, count, oldest = before.state, before.events, before.oldest_ingest
+    surfaces, count, oldest = before.surfaces, before.events, before.oldest_ingest
     for event in events:
         try:
             recorded = record(event)
-            if recorded.envelope.execution_id != state.execution.execution_id:
+            if recorded.envelope.execution_id != surfaces.state.execution.execution_id:
                 raise Corrupt(f"it holds an event of execution {recorded.envelope.execution_id}")
-            state = fold(state, recorded)
+            surfaces.add(recorded)
         except Exception as exc:
-            return Folded(state=state, events=count, oldest_ingest=oldest).failed(exc)
+            return Folded(surfaces=surfaces, events=count, oldest_ingest=oldest).failed(exc)
         count += 1
         oldest = oldest or event.ingest_time
-    return Folded(state=state, events=count, oldest_ingest=oldest)
+    return Folded(surfaces=surfaces, events=count, oldest_ingest=oldest)

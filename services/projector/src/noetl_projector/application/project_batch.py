@@ -10,7 +10,7 @@ from noetl_core.fold import empty
 from noetl_core.ports.projection_store import ProjectionStore
 
 from noetl_projector.application.advance import Advance, Wanted
-from noetl_projector.application.fold_events import Folded, unseen
+from noetl_projector.application.fold_events import Folded, mentioned_objects, unseen
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows, Unholdable
@@ -50,12 +50,19 @@ class ProjectBatch:
         async with self._one_at_a_time:
             began_at = time.perf_counter()
             due = await self._due([one for one in wanted if self._may_project(one)])
-            folded = [(one, one.fold_in_hand()) for one in due if not one.needs_reading]
+            folded = await self._fold_in_hand([one for one in due if not one.needs_reading])
             folded += await self._read_missing([one for one in due if one.needs_reading])
             stored = await self._store_rows(folded)
             reached = {one.execution_id: self._settle(one, result, stored) for one, result in folded}
             self._observe(folded, seconds=time.perf_counter() - began_at)
         return reached
+
+    async def _fold_in_hand(self, due: Sequence[Advance]) -> list[tuple[Advance, Folded]]:
+        wanted = {
+            one.execution_id: keys for one in due if one.base.stream_version and (keys := mentioned_objects(one.fresh))
+        }
+        objects = await self._store.find_objects(wanted) if wanted else {}
+        return [(one, one.fold_in_hand(objects.get(one.execution_id, {}))) for one in due]
 
     def _may_project(self, one: Wanted) -> bool:
         if not self._owns(one.shard):

@@ -8,9 +8,11 @@ from typing import Final
 
 from noetl_core.errors import NoetlError
 from noetl_core.ports.event_log import EventLog
+from noetl_core.ports.projection_store import ProjectionStore
+from noetl_core.surfaces.shapes import Row
 
 from noetl_projector.application.advance import Advance
-from noetl_projector.application.fold_events import Folded, fold_on, follows
+from noetl_projector.application.fold_events import Folded, fold_on, follows, mentioned_objects
 from noetl_projector.telemetry import ProjectorMetrics
 
 READ_PAGE: Final = 500
@@ -22,19 +24,21 @@ CONCURRENT_READS: Final = 8
 class ReadMissing:
     """Reads and folds several executions at once; what could be read counts, also when the log goes away half-way."""
 
-    def __init__(self, log: EventLog, metrics: ProjectorMetrics) -> None:
+    def __init__(self, log: EventLog, store: ProjectionStore, metrics: ProjectorMetrics) -> None:
         self._log = log
+        self._store = store
         self._metrics = metrics
 
     async def __call__(self, advances: Sequence[Advance]) -> list[tuple[Advance, Folded]]:
         """Each execution as far as it can be folded now; whoever is not there yet says why, or can try again."""
-        batch = _Batch(self._log, self._metrics)
+        batch = _Batch(self._log, self._store, self._metrics)
         return await asyncio.gather(*(batch.fold(one) for one in advances))
 
 
 class _Batch:
-    def __init__(self, log: EventLog, metrics: ProjectorMetrics) -> None:
+    def __init__(self, log: EventLog, store: ProjectionStore, metrics: ProjectorMetrics) -> None:
         self._log = log
+        self._store = store
         self._metrics = metrics
         self._slots = asyncio.Semaphore(CONCURRENT_READS)
         self._log_is_away = False
@@ -45,7 +49,8 @@ class _Batch:
                 return one, await self._fold(one)
 
     async def _fold(self, one: Advance) -> Folded:
-        folded = Folded(state=one.base)
+        objects: dict[str, Row] = {}
+        folded = Folded.on(one.base, objects)
         # Who could not reach the log once need not try for all the others, each of whom would wait as long.
         while not self._log_is_away and not folded.failure and folded.events < MAX_READ_EVENTS:
             version = folded.state.stream_version
@@ -64,5 +69,7 @@ class _Batch:
             if not page.events or not follows(page.events, version):
                 break
             self._metrics.events_recovered.inc(len(page.events))
+            if one.base.stream_version and (keys := mentioned_objects(page.events) - objects.keys()):
+                objects.update((await self._store.find_objects({one.execution_id: keys})).get(one.execution_id, {}))
             folded = fold_on(folded, page.events)
         return folded

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from noetl_core.errors import NoetlError
-from noetl_core.execution_view import changed_commands
 from noetl_core.fold import prune
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, Written
 
@@ -27,7 +26,10 @@ class Unholdable(NoetlError):
 Outcome = Written | Unholdable
 
 MAX_ROWS: Final = 5_000
-"""As many as a batch can have; fewer after a write that did not succeed in time, until one does."""
+"""That are written at once, of all surfaces; fewer after a write that did not succeed in time, until one does.
+
+The rows of one execution are written together however many they are: those of as many events as are folded at once.
+"""
 
 
 class StoreRows:
@@ -59,11 +61,21 @@ class StoreRows:
         reached: dict[int, int | Unholdable] = {}
         while due:
             # All in one transaction, unless that was too much to be written in time before.
-            together, due = due[: self._most_rows], due[self._most_rows :]
+            count = self._how_many([row for _, _, row in due])
+            together, due = due[:count], due[count:]
             outcomes = await self._write([row for _, _, row in together])
             for (one, result, row), outcome in zip(together, outcomes, strict=True):
                 reached[one.execution_id] = self._told(row, result, outcome)
         return reached
+
+    def _how_many(self, rows: Sequence[ProjectedExecution]) -> int:
+        """Executions from the first on whose rows are not too many to be written together; at least one."""
+        total = 0
+        for count, row in enumerate(rows):
+            total += 1 + sum(len(part) for part in row.rows.values())
+            if total > self._most_rows:
+                return max(count, 1)
+        return len(rows)
 
     def _told(self, row: ProjectedExecution, result: Folded, outcome: Outcome) -> int | Unholdable:
         if isinstance(outcome, Unholdable):
@@ -84,7 +96,7 @@ class StoreRows:
             return None
         return ProjectedExecution(
             state=prune(result.state),
-            commands=changed_commands(one.base, result.state),
+            rows=result.surfaces.changed_parts(),
             shard=one.shard,
             epoch=epoch,
             base_version=one.base.stream_version,
@@ -99,7 +111,7 @@ class StoreRows:
         except NoetlError as exc:
             if exc.retryable:
                 self._metrics.errors.inc()
-                self._most_rows = max(len(rows) // 2, 1)
+                self._most_rows = max(sum(1 + sum(map(len, row.rows.values())) for row in rows) // 2, 1)
                 raise
             if len(rows) == 1:
                 return [Unholdable(exc.message)]

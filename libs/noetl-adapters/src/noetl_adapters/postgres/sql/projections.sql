@@ -6,55 +6,35 @@ WHERE execution_id = ANY($1::bigint[])
 -- name: row_versions
 SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = ANY($1::bigint[])
 
--- name: write_batch — in the order of ids, so that two projectors cannot deadlock; only newer wins, and no deposed owner
-WITH written AS (
-    INSERT INTO noetl.execution AS stored (
-        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
-        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_projected_event_id,
-        event_time_watermark, projector_epoch, next_deadline, projected_at)
-    SELECT
-        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
-        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
-        event_time_watermark, projector_epoch, next_deadline, clock_timestamp()
-    FROM unnest(
-        $1::bigint[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::integer[], $7::text[], $8::bigint[],
-        $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::json[], $15::json[],
-        $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[],
-        $21::timestamptz[]) AS incoming (
-        execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
-        last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
-        event_time_watermark, projector_epoch, base_version, next_deadline)
-    WHERE base_version = 0
-       OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
-    ORDER BY execution_id
-    ON CONFLICT (execution_id) DO UPDATE SET
-        path = excluded.path, version = excluded.version, catalog_id = excluded.catalog_id, status = excluded.status,
-        last_event_type = excluded.last_event_type, last_node_name = excluded.last_node_name,
-        start_time = excluded.start_time, end_time = excluded.end_time, error = excluded.error, state = excluded.state,
-        stream_version = excluded.stream_version, last_projected_event_id = excluded.last_projected_event_id,
-        event_time_watermark = excluded.event_time_watermark, projector_epoch = excluded.projector_epoch,
-        next_deadline = excluded.next_deadline, projected_at = excluded.projected_at
-    WHERE stored.stream_version < excluded.stream_version AND stored.projector_epoch <= excluded.projector_epoch
-    RETURNING execution_id, projected_at
-), commands AS (
-    INSERT INTO noetl.command AS stored (
-        execution_id, command_id, tenant_id, organization_id, step, activation, attempt, status, worker_id, lease_until,
-        aggregate_version, issued_at, ended_at, trace, stream_version)
-    SELECT incoming.*
-    FROM unnest(
-        $22::bigint[], $23::text[], $24::text[], $25::text[], $26::text[], $27::integer[], $28::integer[], $29::text[],
-        $30::text[], $31::timestamptz[], $32::bigint[], $33::timestamptz[], $34::timestamptz[], $35::text[],
-        $36::bigint[]) AS incoming (
-        execution_id, command_id, tenant_id, organization_id, step, activation, attempt, status, worker_id, lease_until,
-        aggregate_version, issued_at, ended_at, trace, stream_version)
-    JOIN written USING (execution_id)
-    ON CONFLICT (execution_id, command_id) DO UPDATE SET
-        status = excluded.status, worker_id = excluded.worker_id, lease_until = excluded.lease_until,
-        aggregate_version = excluded.aggregate_version, ended_at = excluded.ended_at,
-        stream_version = excluded.stream_version
-    WHERE stored.stream_version <= excluded.stream_version
-)
-SELECT execution_id, projected_at FROM written
+-- name: write_executions — in the order of ids, so that two projectors cannot deadlock; only newer wins, and no deposed owner
+INSERT INTO noetl.execution AS stored (
+    execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+    last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_projected_event_id,
+    event_time_watermark, projector_epoch, next_deadline, projected_at)
+SELECT
+    execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+    last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
+    event_time_watermark, projector_epoch, next_deadline, clock_timestamp()
+FROM unnest(
+    $1::bigint[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::integer[], $7::text[], $8::bigint[],
+    $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::json[], $15::json[],
+    $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[],
+    $21::timestamptz[]) AS incoming (
+    execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
+    last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
+    event_time_watermark, projector_epoch, base_version, next_deadline)
+WHERE base_version = 0
+   OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
+ORDER BY execution_id
+ON CONFLICT (execution_id) DO UPDATE SET
+    path = excluded.path, version = excluded.version, catalog_id = excluded.catalog_id, status = excluded.status,
+    last_event_type = excluded.last_event_type, last_node_name = excluded.last_node_name,
+    start_time = excluded.start_time, end_time = excluded.end_time, error = excluded.error, state = excluded.state,
+    stream_version = excluded.stream_version, last_projected_event_id = excluded.last_projected_event_id,
+    event_time_watermark = excluded.event_time_watermark, projector_epoch = excluded.projector_epoch,
+    next_deadline = excluded.next_deadline, projected_at = excluded.projected_at
+WHERE stored.stream_version < excluded.stream_version AND stored.projector_epoch <= excluded.projector_epoch
+RETURNING execution_id, tenant_id, organization_id, projected_at
 
 -- name: refusals
 SELECT execution_id, stream_version, projector_epoch FROM noetl.execution WHERE execution_id = ANY($1::bigint[])

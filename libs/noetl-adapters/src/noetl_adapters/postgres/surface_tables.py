@@ -1,0 +1,162 @@
+"""Rows of surfaces as tables hold them: one column for each field of their shape, so that both say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import asyncpg
+from noetl_core.canonical import JsonObject, decode, encode
+from noetl_core.surfaces.execution_rows import routing_facts
+from noetl_core.surfaces.shapes import SHAPES, Kind, Row, Surface, without_absent
+from noetl_core.timestamps import format_time, parse_time
+
+TABLES: Final[Mapping[Surface, str]] = {
+    Surface.COMMANDS: "command",
+    Surface.LOOPS: "loop",
+    Surface.STAGES: "stage",
+    Surface.FRAMES: "frame",
+    Surface.BUSINESS_OBJECTS: "business_object",
+}
+"""All but the execution's own row, which has a statement to itself."""
+KEYS: Final[Mapping[Surface, str]] = {
+    Surface.COMMANDS: "command_id",
+    Surface.LOOPS: "loop_id",
+    Surface.STAGES: "stage_id",
+    Surface.FRAMES: "frame_id",
+    Surface.BUSINESS_OBJECTS: "object_key",
+}
+
+_TYPES: Final[Mapping[Kind, str]] = {
+    Kind.TEXT: "text",
+    Kind.INTEGER: "bigint",
+    Kind.BOOLEAN: "boolean",
+    Kind.TIME: "timestamptz",
+    Kind.ID: "bigint",
+    Kind.JSON: "json",
+}
+
+
+def column_count(surface: Surface) -> int:
+    """How many parameters the rows of a surface take."""
+    return len(SHAPES[surface].fields)
+
+
+def upsert(surface: Surface, *, first_parameter: int) -> str:
+    """Writes the rows of those executions that `written` names; a part of the statement that writes these."""
+    fields = SHAPES[surface].fields
+    names = ", ".join(f'"{name}"' for name in fields)
+    arrays = ", ".join(f"${first_parameter + place}::{_TYPES[kind]}[]" for place, kind in enumerate(fields.values()))
+    kept = {"execution_id", *SHAPES[surface].identity}
+    updates = ", ".join(f'"{name}" = excluded."{name}"' for name in fields if name not in kept)
+    return f"""{TABLES[surface]}_rows AS (
+    INSERT INTO noetl.{TABLES[surface]} AS stored (tenant_id, organization_id, {names})
+    SELECT written.tenant_id, written.organization_id, incoming.*
+    FROM unnest({arrays}) AS incoming ({names})
+    JOIN written USING (execution_id)
+    ON CONFLICT (execution_id, {KEYS[surface]}) DO UPDATE SET {updates}
+    WHERE stored.stream_version <= excluded.stream_version
+)"""  # noqa: S608 - made of the names of fields
+
+
+def listing(surface: Surface) -> str:
+    """One page of an execution's rows by their keys, with the version that they include; one without a key if none."""
+    columns = ", ".join(
+        f'"{name}"::text' if kind is Kind.JSON else f'"{name}"' for name, kind in SHAPES[surface].fields.items()
+    )
+    key = KEYS[surface]
+    return f"""
+SELECT execution.stream_version AS at_version, part.*
+FROM noetl.execution AS execution
+LEFT JOIN LATERAL (
+    SELECT {key} AS row_key, {columns}
+    FROM noetl.{TABLES[surface]}
+    WHERE execution_id = $1 AND {key} > $2
+    ORDER BY {key}
+    LIMIT $3
+) AS part ON true
+WHERE execution.execution_id = $1
+ORDER BY part.row_key"""  # noqa: S608 - made of the names of fields
+
+
+LISTINGS: Final[Mapping[Surface, str]] = {surface: listing(surface) for surface in TABLES}
+
+_OBJECT_COLUMNS = ", ".join(
+    f'stored."{name}"::text' if kind is Kind.JSON else f'stored."{name}"'
+    for name, kind in SHAPES[Surface.BUSINESS_OBJECTS].fields.items()
+)
+OBJECTS: Final = f"""
+SELECT stored.execution_id AS at, stored.object_key, {_OBJECT_COLUMNS}
+FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, object_key)
+JOIN noetl.business_object AS stored USING (execution_id, object_key)"""  # noqa: S608 - made of the names of fields
+
+
+def columns_of(surface: Surface, rows: Sequence[Row]) -> list[list[Any]]:
+    """The parameters of `upsert`."""
+    return [[_to_column(kind, row.get(name)) for row in rows] for name, kind in SHAPES[surface].fields.items()]
+
+
+def row_of(surface: Surface, record: asyncpg.Record, *, offset: int) -> JsonObject:
+    """A row as it was written, from the columns that begin at a place."""
+    fields = SHAPES[surface].fields
+    return without_absent(
+        {name: _from_column(kind, record[offset + place]) for place, (name, kind) in enumerate(fields.items())}
+    )
+
+
+EXECUTION_ROW: Final = """
+SELECT stream_version AS at_version, tenant_id, organization_id, path, version, catalog_id, parent_execution_id, status,
+       start_time, end_time, error::text AS error, state::text AS state, last_projected_event_id, last_event_type,
+       last_node_name, event_time_watermark
+FROM noetl.execution
+WHERE execution_id = $1"""
+
+
+def execution_row_of(execution_id: int, record: asyncpg.Record) -> JsonObject:
+    """The execution's own row, from its columns; routing facts are a part of the stored state."""
+    state = decode(record["state"].encode())
+    fields = state if isinstance(state, dict) else {}
+    parent = record["parent_execution_id"]
+    return without_absent(
+        {
+            "execution_id": str(execution_id),
+            "tenant_id": record["tenant_id"],
+            "organization_id": record["organization_id"],
+            "path": record["path"],
+            "version": record["version"],
+            "catalog_id": record["catalog_id"],
+            "parent_execution_id": str(parent) if parent is not None else None,
+            "status": record["status"],
+            "start_time": format_time(record["start_time"]),
+            "end_time": format_time(record["end_time"]) if record["end_time"] else None,
+            "error": decode(record["error"].encode()) if record["error"] is not None else None,
+            "state": routing_facts(fields),
+            "stream_version": record["at_version"],
+            "last_event_id": str(record["last_projected_event_id"]),
+            "last_event_type": record["last_event_type"],
+            "last_node_name": record["last_node_name"],
+            "event_time_watermark": format_time(record["event_time_watermark"]),
+            "unknown_events": fields.get("unknown_events", 0),
+        }
+    )
+
+
+def _to_column(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    if kind is Kind.ID:
+        return int(value)
+    if kind is Kind.TIME:
+        return parse_time(value)
+    return encode(value).decode() if kind is Kind.JSON else value
+
+
+def _from_column(kind: Kind, value: Any) -> Any:
+    if value is None:
+        return None
+    if kind is Kind.ID:
+        return str(value)
+    if isinstance(value, datetime):
+        return format_time(value)
+    return decode(value.encode()) if kind is Kind.JSON else value
