@@ -24,6 +24,7 @@ from noetl_adapters.postgres.event_rows import (
 from noetl_adapters.postgres.optimistic_append import OptimisticAppend
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.queries import load_queries
+from noetl_adapters.postgres.remembered_streams import RememberedStreams
 
 MAX_PAGE_BYTES = 4 * 1024 * 1024
 """Of events in one page: well below what a message may have."""
@@ -39,10 +40,17 @@ Outcome = tuple[Appended, ...] | NoetlError
 class PostgresEventLog:
     """Commits batches of prepared requests and reads events back."""
 
-    def __init__(self, pool: asyncpg.Pool, *, optimistic: OptimisticAppend | None = None) -> None:
+    def __init__(
+        self,
+        pool: asyncpg.Pool,
+        *,
+        optimistic: OptimisticAppend | None = None,
+        remembered: RememberedStreams | None = None,
+    ) -> None:
         self._pool = pool
         self._sql = load_queries("event_log.sql")
         self._optimistic = optimistic or OptimisticAppend()
+        self._remembered = remembered or RememberedStreams()
 
     async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
         """Commit what passes its guards; a request that does not is answered, and harms no other."""
@@ -68,17 +76,39 @@ class PostgresEventLog:
         raise AssertionError("unreachable")
 
     async def _commit_unless_overtaken(self, requests: Sequence[PreparedRequest]) -> list[Outcome] | None:
-        """In two round trips; None if the batch is large, or if somebody else moved a head between them."""
+        """In one round trip or two; None if the batch is large, or if somebody else moved a head between them."""
         drafts = sum(len(stream.drafts) for prepared in requests for stream in prepared.streams)
         if drafts >= COPY_FROM_ROWS:
             return None
         async with self._pool.acquire() as connection:
+            if (outcomes := await self._commit_from_memory(connection, requests)) is not None:
+                return outcomes
             view = await self._optimistic.look(connection, requests)
             if view is None:
                 return None
             numbered = number(requests, view)
-            if numbered.events and not await self._optimistic.write(connection, view, numbered):
-                return None
+            if numbered.events:
+                if not await self._optimistic.write(connection, view, numbered):
+                    return None
+                self._remembered.learn(view, numbered)
+        return list(numbered.outcomes)
+
+    async def _commit_from_memory(
+        self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]
+    ) -> list[Outcome] | None:
+        """Without a look, where memory shows enough. It may be out of date, so it can accept but never refuse."""
+        view = self._remembered.view(requests, self._optimistic.clock.now())
+        if view is None:
+            return None
+        numbered = number(requests, view)
+        if any(
+            isinstance(outcome, NoetlError) or any(one.duplicate for one in outcome) for outcome in numbered.outcomes
+        ):
+            return None
+        if not await self._optimistic.write(connection, view, numbered):
+            self._remembered.forget(view)
+            return None
+        self._remembered.learn(view, numbered)
         return list(numbered.outcomes)
 
     async def _commit_together(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
@@ -87,6 +117,7 @@ class PostgresEventLog:
             numbered = number(requests, view)
             if numbered.events:
                 await self._write(connection, numbered)
+        self._remembered.learn(view, numbered)
         return list(numbered.outcomes)
 
     async def _view(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView:
@@ -204,6 +235,10 @@ def _cut_by_bytes(rows: Sequence[asyncpg.Record]) -> tuple[StoredEvent, ...]:
             break
         events.append(event)
     return tuple(events)
+
+
+def _is_new(outcome: Outcome) -> bool:
+    return not isinstance(outcome, NoetlError) and not any(one.duplicate for one in outcome)
 
 
 def _refusal(exc: Exception) -> NoetlError:

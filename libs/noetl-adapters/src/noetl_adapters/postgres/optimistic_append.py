@@ -17,6 +17,7 @@ from noetl_adapters.postgres.event_rows import (
     outbox_columns,
 )
 from noetl_adapters.postgres.queries import load_queries
+from noetl_adapters.postgres.remembered_streams import ServerClock
 
 
 class OptimisticAppend:
@@ -28,11 +29,13 @@ class OptimisticAppend:
 
     def __init__(self) -> None:
         self._sql = load_queries("event_log.sql")
+        self.clock = ServerClock()
 
     async def look(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView | None:
         """One snapshot of everything that the verdict depends on; None where a start key is taken."""
         asked = Asked(requests)
         keys = as_columns(asked.keys, 2)
+        asked_at = self.clock.monotonic()
         rows = await connection.fetch(
             self._sql["look"],
             list(asked.heads),
@@ -41,12 +44,16 @@ class OptimisticAppend:
             *keys,
             *as_columns(asked.starts, 3),
         )
-        return _view(rows)
+        view = _view(rows)
+        if view is not None:
+            self.clock.hear(view.now, asked_at=asked_at)
+        return view
 
     async def write(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
         """Commit the batch in one statement; False if a head or an epoch is no longer as it was seen."""
         seen = [(head.execution_id, view.heads[head.execution_id].version) for head in numbered.heads]
         epochs = [(role, shard, epoch) for (role, shard), epoch in view.epochs.items()]
+        asked_at = self.clock.monotonic()
         told = await connection.fetch(
             self._sql["write"],
             *event_columns(numbered),
@@ -57,7 +64,10 @@ class OptimisticAppend:
             *created_columns(numbered),
             commit_notices(numbered),
         )
-        return bool(told)
+        if not told:
+            return False
+        self.clock.hear(told[0]["now"], asked_at=asked_at)
+        return True
 
 
 def _view(rows: Sequence[asyncpg.Record]) -> LogView | None:

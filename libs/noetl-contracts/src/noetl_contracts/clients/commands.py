@@ -57,6 +57,7 @@ class CommandClient:
         self._connect = connect
         self._timeout = timeout
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stubs: dict[grpc.aio.Channel, pb_grpc.CommandServiceAsyncStub] = {}
         self._owners: dict[int, str] = {}
 
     async def close(self) -> None:
@@ -64,6 +65,7 @@ class CommandClient:
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()
+        self._stubs.clear()
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
         """Claim commands, each shard's from its owner; a shard without one does not keep others from being asked."""
@@ -203,7 +205,7 @@ class CommandClient:
         return await self._ask_owner(shard_of(execution_id, self._shard_count), call)
 
     async def _call(self, shard: int, call: Callable[[pb_grpc.CommandServiceAsyncStub], Awaitable[Answer]]) -> Answer:
-        return await self._ask_owner(shard, lambda channel: call(_stub(channel)))
+        return await self._ask_owner(shard, lambda channel: call(self._stub(channel)))
 
     async def _ask_owner(self, shard: int, call: Callable[[grpc.aio.Channel], Awaitable[Answer]]) -> Answer:
         """Ask the owner; whoever is not names it, and an owner that is away is asked for at the front door."""
@@ -222,15 +224,16 @@ class CommandClient:
                     raise
         raise Unavailable(f"the planner of shard {shard} keeps moving")
 
+    def _stub(self, channel: grpc.aio.Channel) -> pb_grpc.CommandServiceAsyncStub:
+        """One for all calls: making one prepares every method of the service."""
+        if channel not in self._stubs:
+            self._stubs[channel] = pb_grpc.CommandServiceStub(channel)
+        return self._stubs[channel]
+
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
             self._channels[address] = self._connect(address)
         return self._channels[address]
-
-
-def _stub(channel: grpc.aio.Channel) -> pb_grpc.CommandServiceAsyncStub:
-    stub: pb_grpc.CommandServiceAsyncStub = pb_grpc.CommandServiceStub(channel)
-    return stub
 
 
 def _usable(answers: Sequence[Answer | BaseException]) -> list[Answer | NoetlError]:

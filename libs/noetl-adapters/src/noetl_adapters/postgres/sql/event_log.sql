@@ -196,7 +196,8 @@ WITH head AS MATERIALIZED (
     WHERE start_key IS NOT NULL AND (SELECT unchanged FROM verdict)
     ORDER BY tenant_id, organization_id, start_key
 )
-SELECT pg_notify('noetl_commit', notice) FROM unnest($52::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
+SELECT pg_notify('noetl_commit', notice), clock_timestamp() AS now
+FROM unnest($52::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
 
 -- name: read — the head, and with it the events of a range, as one snapshot; a row without an event if there are none
 SELECT stream.tenant_id, stream.organization_id, stream.version, stream.terminal, event.*
