@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from noetl_cli.dev.component import Component, Part, check_stack
 from noetl_cli.dev.home import StackHome
-from noetl_cli.dev.stack import SETTINGS_FILE, components, read_settings
+from noetl_cli.dev.stack import SETTINGS_FILE, components, read_replicas, read_settings
 from noetl_core.errors import InvalidInput
 from noetl_servicekit.env import Address
 from noetl_servicekit.process_settings import ProcessSettings
@@ -86,3 +86,23 @@ def test_a_line_that_is_no_setting_is_refused_with_its_number(tmp_path: Path) ->
 
     with pytest.raises(InvalidInput, match=r"settings.env:2: a setting is NAME=value"):
         read_settings(file)
+
+
+def test_there_may_be_several_of_a_service_each_with_a_name_and_ports_of_its_own(root: Path) -> None:
+    (root / SETTINGS_FILE).write_text("NOETL_DEV_REPLICAS=planner=3, worker=2\n")
+
+    parts = components(root)
+
+    check_stack(parts)
+    names = [part.name for part in parts]
+    assert [name for name in names if name.startswith("planner")] == ["planner", "planner-2", "planner-3"]
+    assert [name for name in names if name.startswith("worker")] == ["worker", "worker-2"]
+    planners = [environment(root, name) for name in ("planner", "planner-2", "planner-3")]
+    assert len({env["NOETL_GRPC_LISTEN"] for env in planners}) == len({env["NOETL_INSTANCE"] for env in planners}) == 3
+    assert not any("NOETL_DEV_REPLICAS" in env for env in planners)
+
+
+@pytest.mark.parametrize("text", ["planner", "planner=0", "planner=17", "api=2", "baker=1", "planner=two"])
+def test_a_number_of_replicas_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="NOETL_DEV_REPLICAS"):
+        read_replicas(text)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,15 +23,15 @@ DATABASE: Final = "noetl"
 SHARD_COUNT: Final = 64
 SETTINGS_FILE: Final = "settings.env"
 """In the data directory: lines NAME=value that go over the settings of every service."""
+REPLICAS_VARIABLE: Final = "NOETL_DEV_REPLICAS"
+"""In those lines: how many there are of a service, such as `planner=3,worker=2`; one of each otherwise."""
+REPLICATED: Final = ("outbox-publisher", "planner", "projector", "reaper", "worker")
+MAX_REPLICAS: Final = 16
 
 _STOP_SECONDS = 8.0
 _DATABASE: Final = ("postgres", "schema")
 """The schema must be there before a service starts, and the server until it has stopped."""
-_PORTS: Final = (
-    *("postgres", "nats", "nats.monitoring", "api.grpc", "api.http", "api.ops"),
-    *(f"{service}.{port}" for service in ("planner", "projector", "worker", "reaper") for port in ("grpc", "ops")),
-    *("outbox-publisher.grpc", "outbox-publisher.ops"),
-)
+_PORTS: Final = ("postgres", "nats", "nats.monitoring", "api.grpc", "api.http", "api.ops")
 
 
 def payload_url(home: StackHome) -> str:
@@ -49,7 +49,11 @@ class _Stack:
 
     def __init__(self, home: StackHome) -> None:
         self._home = home
-        self._ports = remembered_ports(home.ports_file, _PORTS)
+        self._overrides = dict(read_settings(home.root / SETTINGS_FILE))
+        self._replicas = read_replicas(self._overrides.pop(REPLICAS_VARIABLE, ""))
+        names = [name for service in REPLICATED for name in self._names(service)]
+        ports = [*_PORTS, *(f"{name}.{port}" for name in names for port in ("grpc", "ops"))]
+        self._ports = remembered_ports(home.ports_file, ports)
         self._credentials = StackCredentials(directory=home.root / "secrets")
         self._credentials.create()
         self._passwords = self._credentials.role_passwords(tuple(PASSWORD_VARIABLES))
@@ -57,7 +61,6 @@ class _Stack:
         self._nats = NatsNode(
             directory=home.root / "nats", port=self._ports["nats"], monitoring_port=self._ports["nats.monitoring"]
         )
-        self._overrides = read_settings(home.root / SETTINGS_FILE)
         self._payload_url = payload_url(home)
         LocalEndpoint(
             address=self._address("api.grpc"),
@@ -72,27 +75,37 @@ class _Stack:
             self._postgres.component(),
             self._nats.component(),
             Task(name="schema", run=self._prepare_database, depends_on=("postgres",)),
-            self._service(
+            self._process(
+                "api",
                 "api",
                 role="noetl_api",
                 depends_on=_DATABASE,
                 NOETL_HTTP_LISTEN=self._address("api.http"),
                 NOETL_CREDENTIAL_KEYS_FILE=str(self._credentials.credential_keys_file),
             ),
-            self._service("outbox-publisher", role="noetl_publisher", depends_on=(*_DATABASE, "nats")),
-            self._service("planner", depends_on=("api", "nats")),
-            self._service("projector", role="noetl_projector", depends_on=(*_DATABASE, "api", "nats")),
-            self._service("reaper", depends_on=("api", "planner", "projector")),
-            self._service("worker", depends_on=("api", "nats", "planner")),
+            *self._service("outbox-publisher", role="noetl_publisher", depends_on=(*_DATABASE, "nats")),
+            *self._service("planner", depends_on=("api", "nats")),
+            *self._service("projector", role="noetl_projector", depends_on=(*_DATABASE, "api", "nats")),
+            *self._service("reaper", depends_on=("api", "planner", "projector")),
+            *self._service("worker", depends_on=("api", "nats", "planner")),
         ]
 
-    def _service(self, name: str, *, depends_on: tuple[str, ...], role: str | None = None, **env: str) -> Component:
+    def _service(self, service: str, *, depends_on: tuple[str, ...], role: str | None = None) -> Iterator[Component]:
+        for name in self._names(service):
+            yield self._process(name, service, depends_on=depends_on, role=role)
+
+    def _names(self, service: str) -> Sequence[str]:
+        return [service if number == 1 else f"{service}-{number}" for number in range(1, self._replicas[service] + 1)]
+
+    def _process(
+        self, name: str, service: str, *, depends_on: tuple[str, ...], role: str | None = None, **env: str
+    ) -> Component:
         # A planner, projector or publisher of the same name takes its own leases back at once. A worker must not: what
         # its predecessor had claimed is lost, and only another name makes that plain.
-        module = f"noetl_{name.replace('-', '_')}"
+        module = f"noetl_{service.replace('-', '_')}"
         if importlib.util.find_spec(module) is None:
-            raise ServerMissing(f"noetl-{name} is not installed: pip install 'noetl-cli[dev]' brings all services")
-        instance = {} if name == "worker" else {"NOETL_INSTANCE": f"{name}-local"}
+            raise ServerMissing(f"noetl-{service} is not installed: pip install 'noetl-cli[dev]' brings all services")
+        instance = {} if service == "worker" else {"NOETL_INSTANCE": f"{name}-local"}
         dsn = {} if role is None else {"NOETL_POSTGRES_DSN": self._role_dsn(role)}
         return Component(
             name=name,
@@ -134,6 +147,20 @@ class _Stack:
 
     def _address(self, port: str) -> str:
         return f"127.0.0.1:{self._ports[port]}"
+
+
+def read_replicas(text: str) -> Mapping[str, int]:
+    """How many processes each service has; `worker=3,planner=2` changes those two."""
+    replicas = dict.fromkeys(REPLICATED, 1)
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        service, _, count = entry.partition("=")
+        if service not in replicas or not count.isdecimal() or not 1 <= int(count) <= MAX_REPLICAS:
+            raise InvalidInput(
+                f"{REPLICAS_VARIABLE} gives numbers from 1 to {MAX_REPLICAS} of {', '.join(REPLICATED)}, "
+                f"such as worker=3,planner=2, not {entry!r}"
+            )
+        replicas[service] = int(count)
+    return replicas
 
 
 def read_settings(file: Path) -> Mapping[str, str]:
