@@ -16,7 +16,7 @@ from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_core.canonical import JsonValue
-from noetl_core.ports.spark import SparkCall, SparkProgress, SparkSettings
+from noetl_core.ports.spark import SparkProgress, SparkSettings, SparkWork
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.spark_cluster import standalone_cluster
 from noetl_worker.application.tool_call import ToolCall
@@ -64,7 +64,7 @@ class Silent:
 
     def ended(self, outcome: str) -> None: ...
 
-    def progress(self, call: SparkCall, progress: SparkProgress) -> None: ...
+    def progress(self, call: SparkWork, progress: SparkProgress) -> None: ...
 
     def said(self, line: str) -> None: ...
 

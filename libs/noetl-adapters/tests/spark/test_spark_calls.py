@@ -15,7 +15,7 @@ from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_adapters.payload.directory import DirectoryPayloadStore
 from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_core.canonical import JsonValue, encode
-from noetl_core.ports.spark import SparkCall, SparkEnd, SparkProgress, SparkSettings
+from noetl_core.ports.spark import SparkCall, SparkEnd, SparkProgress, SparkSettings, SparkWork
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.until import until
@@ -65,7 +65,7 @@ class Session:
     def ended(self, outcome: str) -> None:
         pass
 
-    def progress(self, call: SparkCall, progress: SparkProgress) -> None:
+    def progress(self, call: SparkWork, progress: SparkProgress) -> None:
         self.progressed.append(call.call_id)
 
     def said(self, line: str) -> None:

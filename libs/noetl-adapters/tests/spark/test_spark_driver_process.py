@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_core.errors import Unavailable
-from noetl_core.ports.spark import SparkCall, SparkProgress, SparkSettings
+from noetl_core.ports.spark import SparkCall, SparkProgress, SparkSettings, SparkWork
 from noetl_testkit.until import until
 
 STAND_IN = """
@@ -67,7 +67,7 @@ class Reports:
     def ended(self, outcome: str) -> None:
         self.outcomes.append(outcome)
 
-    def progress(self, call: SparkCall, progress: SparkProgress) -> None:
+    def progress(self, call: SparkWork, progress: SparkProgress) -> None:
         self.progresses.append(progress)
 
     def said(self, line: str) -> None:

@@ -11,7 +11,7 @@ SCRATCH = Path("/scratch")
 def test_a_small_machine_has_small_defaults() -> None:
     properties = properties_of(SparkSettings(), scratch=SCRATCH, processors=1)
 
-    assert properties["spark.master"] == "local[2]"
+    assert properties["spark.master"] == "local[3]"
     assert properties["spark.sql.shuffle.partitions"] == "4"
     assert properties["spark.ui.enabled"] == "false"
     assert properties["spark.scheduler.mode"] == "FAIR"

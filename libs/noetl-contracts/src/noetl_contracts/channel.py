@@ -26,7 +26,7 @@ Metadata = tuple[tuple[str, str], ...]
 def open_channel(
     address: str,
     *,
-    token: str | None,
+    token: str | Callable[[], str] | None,
     traceparent: Callable[[], str | None] = lambda: None,
     retryable_methods: Collection[str] = (),
     default_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
@@ -35,6 +35,7 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """Connects on first use, and again whenever the server comes back; close it with `async with`.
 
+    A token that is made anew from time to time is given as a function, asked for each call.
     A unary call without a timeout gets the default one; a stream must name a timeout, or NO_DEADLINE.
     `retryable_methods` are full names such as `/noetl.event.v1.EventService/Read`; name a method only if
     doing it twice is the same as doing it once.
@@ -87,9 +88,14 @@ class _Outgoing:
     """What every call gets, whatever its kind."""
 
     def __init__(
-        self, *, token: str | None, traceparent: Callable[[], str | None], default_timeout_seconds: float
+        self,
+        *,
+        token: str | Callable[[], str] | None,
+        traceparent: Callable[[], str | None],
+        default_timeout_seconds: float,
     ) -> None:
-        self._authorization = ((AUTHORIZATION_KEY, f"Bearer {token}"),) if token is not None else ()
+        self._token = token if callable(token) else None
+        self._authorization = _bearer(token) if isinstance(token, str) else ()
         self._traceparent = traceparent
         self._default_timeout_seconds = default_timeout_seconds
 
@@ -104,13 +110,17 @@ class _Outgoing:
         return None if timeout == NO_DEADLINE else timeout
 
     def metadata(self, given: Metadata | None) -> Metadata:
-        own: Metadata = self._authorization
+        own: Metadata = self._authorization if self._token is None else _bearer(self._token())
         if (traceparent := self._traceparent()) is not None:
             own = (*own, (TRACEPARENT_KEY, traceparent))
         if not given:
             return own
         names = {name for name, _ in given}
         return (*given, *(pair for pair in own if pair[0] not in names))
+
+
+def _bearer(token: str) -> Metadata:
+    return ((AUTHORIZATION_KEY, f"Bearer {token}"),)
 
 
 class _Calls:

@@ -14,6 +14,11 @@ def run_on_fast_loop(main: Coroutine[Any, Any, Result]) -> Result:
         return runner.run(main)
 
 
+def new_fast_loop() -> asyncio.AbstractEventLoop:
+    """For whoever runs a loop by pieces, as tasks of others come and go."""
+    return (_loop_factory() or asyncio.new_event_loop)()
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         uvloop = importlib.import_module("uvloop")

@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars
 from noetl_servicekit.callers import ANY, Caller, calling_as
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work, metadata
+from noetl_servicekit.stage_tokens import StageCaller
 from noetl_servicekit.telemetry import GrpcServerMetrics, MethodMetrics
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_trace_id, mark_failed, span
@@ -98,6 +99,8 @@ class ServiceCalls(CallInterceptor):
             if method.is_infrastructure:
                 return await work(request, context)
             caller = self._tokens.authenticate(metadata(context, AUTHORIZATION_KEY))
+            if isinstance(caller, StageCaller):
+                caller.require_method(method.full_name)
             # Nobody gets further without a token; whose it is, is known to everything below.
             with calling_as(caller), bound_contextvars(rpc_method=method.full_name, **_log_fields(caller)):
                 return await work(request, context)

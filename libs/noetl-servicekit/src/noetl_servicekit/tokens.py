@@ -13,6 +13,7 @@ from noetl_core.errors import NotAuthenticated
 from noetl_servicekit.callers import ANY, Caller, Role
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.logging import get_logger
+from noetl_servicekit.stage_tokens import PREFIX, read_stage_token
 
 logger = get_logger()
 
@@ -24,9 +25,12 @@ _Signature = tuple[int, int, int]
 class Tokens:
     """Only digests are kept, and looked up by digest: neither memory nor timing gives a token away."""
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._now = now
         self._looked_at = clock()
         try:
             self._signature: _Signature | None = _signature(path)
@@ -44,6 +48,8 @@ class Tokens:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise NotAuthenticated("authorization must be 'Bearer <token>'")
+        if token.strip().startswith(PREFIX):
+            return read_stage_token(token.strip(), self._callers, now=self._now())
         caller = self._callers.get(token_sha256(token.strip()))
         if caller is None:
             raise NotAuthenticated("nobody has this token")

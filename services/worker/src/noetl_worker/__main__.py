@@ -4,7 +4,7 @@ import sys
 
 from noetl_servicekit.lifecycle import run_service
 
-from noetl_worker.bootstrap import start
+from noetl_worker.bootstrap.process import start
 
 
 def main() -> None:

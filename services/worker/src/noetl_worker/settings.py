@@ -17,31 +17,58 @@ _MEMORY = re.compile(r"[1-9]\d*[mg]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Where its neighbours are, which pool it serves, and how much it runs at once."""
+class WorkSettings:
+    """What every process has to know that runs frames: the worker, and slots on Spark's executors."""
 
     api_address: str
     planner_address: str
-    nats_url: str
-    nats_token: str = field(repr=False)
-    token: str = field(repr=False)
-    tokens_file: Path
+    shard_count: int
+    heartbeat_seconds: float
     payload_url: str
     payload_memory_bytes: int
     payload_cache_dir: Path | None
     payload_cache_bytes: int
     table_compression: Literal["zstd"] | None
     shared_memory: SharedMemoryLimits
+
+    @classmethod
+    def read(cls, env: Env) -> WorkSettings:
+        """The caller checks `env`."""
+        compression = env.choice("NOETL_PAYLOAD_COMPRESSION", ("none", "zstd"), default="none")
+        return cls(
+            api_address=env.text("NOETL_API_ADDRESS"),
+            planner_address=env.text("NOETL_PLANNER_ADDRESS"),
+            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            heartbeat_seconds=env.number("NOETL_HEARTBEAT_SECONDS", default=15.0, minimum=0.1),
+            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
+            payload_memory_bytes=env.integer("NOETL_PAYLOAD_MEMORY_BYTES", default=64 * 1024 * 1024, minimum=0),
+            payload_cache_dir=env.optional_path("NOETL_PAYLOAD_CACHE_DIR"),
+            payload_cache_bytes=env.integer("NOETL_PAYLOAD_CACHE_BYTES", default=1024 * 1024 * 1024, minimum=0),
+            table_compression="zstd" if compression == "zstd" else None,
+            shared_memory=SharedMemoryLimits.read(env),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where its neighbours are, which pool it serves, and how much it runs at once."""
+
+    work: WorkSettings
+    nats_url: str
+    nats_token: str = field(repr=False)
+    token: str = field(repr=False)
+    tokens_file: Path
     grpc_listen: Address
     ops_listen: Address
-    shard_count: int
     pool: str
     slots: int
-    heartbeat_seconds: float
     python_spares: int
     spark: SparkSettings
     spark_enabled: bool
     spark_warm: bool
+    spark_slots: int
+    """Slots of stages that this worker may have on Spark at once."""
+    spark_token_seconds: float
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -54,30 +81,22 @@ class Settings:
     @classmethod
     def read(cls, env: Env) -> Settings:
         """The caller checks `env`, together with what the tools read of it."""
-        compression = env.choice("NOETL_PAYLOAD_COMPRESSION", ("none", "zstd"), default="none")
         return cls(
-            api_address=env.text("NOETL_API_ADDRESS"),
-            planner_address=env.text("NOETL_PLANNER_ADDRESS"),
+            work=WorkSettings.read(env),
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
             token=env.secret("NOETL_TOKEN"),
             tokens_file=env.path("NOETL_TOKENS_FILE"),
-            payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
-            payload_memory_bytes=env.integer("NOETL_PAYLOAD_MEMORY_BYTES", default=64 * 1024 * 1024, minimum=0),
-            payload_cache_dir=env.optional_path("NOETL_PAYLOAD_CACHE_DIR"),
-            payload_cache_bytes=env.integer("NOETL_PAYLOAD_CACHE_BYTES", default=1024 * 1024 * 1024, minimum=0),
-            table_compression="zstd" if compression == "zstd" else None,
-            shared_memory=SharedMemoryLimits.read(env),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
-            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
             pool=env.text("NOETL_WORKER_POOL", default="default"),
             slots=env.integer("NOETL_WORKER_SLOTS", default=8, minimum=1, maximum=1000),
-            heartbeat_seconds=env.number("NOETL_HEARTBEAT_SECONDS", default=15.0, minimum=0.1),
             python_spares=env.integer("NOETL_WORKER_PYTHON_SPARES", default=2, minimum=0, maximum=64),
             spark=_spark(env),
             spark_enabled=env.boolean("NOETL_SPARK_ENABLED", default=True),
             spark_warm=env.boolean("NOETL_SPARK_WARM", default=False),
+            spark_slots=env.integer("NOETL_SPARK_SLOTS", default=64, minimum=1, maximum=10_000),
+            spark_token_seconds=env.number("NOETL_SPARK_TOKEN_SECONDS", default=3600.0, minimum=60.0, maximum=86400.0),
         )
 
 

@@ -1,6 +1,6 @@
 """What a worker counts."""
 
-from noetl_core.ports.spark import SparkCall, SparkProgress
+from noetl_core.ports.spark import SparkProgress, SparkWork
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.metrics import MetricSet
 
@@ -84,6 +84,8 @@ class SparkTelemetry:
         self._is_up = metrics.gauge("noetl_worker_spark_session_up", "Whether there is a Spark session to call.")
         self._calls = metrics.counter("noetl_worker_spark_calls_total", "Calls of the spark tool.", ("outcome",))
         self._running = metrics.gauge("noetl_worker_spark_calls_running", "Calls that run in the session.")
+        self._slots = metrics.gauge("noetl_worker_spark_slots", "Slots of stages that are on Spark, or about to be.")
+        self._frames = metrics.counter("noetl_worker_spark_frames_total", "Frames that have ended in tasks of Spark.")
 
     def session(self, state: str) -> None:
         """starting, ready, stopped, lost or failed."""
@@ -103,7 +105,7 @@ class SparkTelemetry:
         self._running.dec()
         self._calls.labels(outcome).inc()
 
-    def progress(self, call: SparkCall, progress: SparkProgress) -> None:
+    def progress(self, call: SparkWork, progress: SparkProgress) -> None:
         """Spark's own count of stages and tasks."""
         logger.info(
             "spark.progress",
@@ -112,6 +114,14 @@ class SparkTelemetry:
             stages=f"{progress.stages_done}/{progress.stages}",
             tasks=f"{progress.tasks_done}/{progress.tasks}",
         )
+
+    def slots_held(self, count: int) -> None:
+        """Slots of stages have come or gone."""
+        self._slots.set(count)
+
+    def frames_ran(self, count: int) -> None:
+        """A job has ended, in which so many frames did."""
+        self._frames.inc(count)
 
     def said(self, line: str) -> None:
         """What Spark, or code that runs in it, wrote to stderr."""

@@ -12,7 +12,7 @@ from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.canonical import JsonValue, decode, sha256_hex
 from noetl_core.errors import Unavailable
 from noetl_core.playbook.views import StepView
-from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure
+from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkWork
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.stored_values import encode_value
@@ -39,7 +39,8 @@ class StandIn:
         if self.problem:
             raise Unavailable(self.problem)
 
-    async def run(self, call: SparkCall) -> SparkEnd:
+    async def run(self, call: SparkWork) -> SparkEnd:
+        assert isinstance(call, SparkCall)
         self.asked.append(call)
         if self.hangs:
             try:

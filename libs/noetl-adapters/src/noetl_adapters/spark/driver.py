@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from noetl_core.errors import NoetlError
-from noetl_core.ports.spark import SparkCall, SparkSettings
+from noetl_core.ports.spark import SparkCall, SparkSettings, SparkTasks, SparkWork
 
 from noetl_adapters.spark import framing
 from noetl_adapters.spark.printed import ThreadOutput
 from noetl_adapters.spark.scheduler_pools import SchedulerPools
+from noetl_adapters.spark.seats import Seats
 from noetl_adapters.spark.session import start_session
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ class Driver:
         self._output = output
         self._sending = threading.Lock()
         self._pools = SchedulerPools()
+        self._seats = Seats(lambda: int(spark.sparkContext.defaultParallelism))
         self._running: dict[str, threading.Event] = {}
+        self._cancelled: set[str] = set()
 
     def send(self, message: dict[str, Any]) -> None:
         """Tell the worker; calls and progress tell at the same time."""
@@ -53,7 +56,7 @@ class Driver:
             self._out.write(framing.pack(message))
             self._out.flush()
 
-    def start(self, call: SparkCall) -> None:
+    def start(self, call: SparkWork) -> None:
         """Run a call on a thread that the JVM knows as one, with its own pool and job group."""
         from pyspark import InheritableThread  # noqa: PLC0415 - pyspark is imported when the session starts
 
@@ -64,6 +67,7 @@ class Driver:
         """Cancel its jobs until it has ended: code may start another job after one was cancelled."""
         ended = self._running.get(call_id)
         if ended is not None:
+            self._cancelled.add(call_id)
             threading.Thread(target=self._cancel, args=(call_id, ended), daemon=True).start()
 
     def _cancel(self, call_id: str, ended: threading.Event) -> None:
@@ -71,9 +75,8 @@ class Driver:
             with contextlib.suppress(Exception):  # a session that ends meanwhile is noticed elsewhere
                 self._spark.sparkContext.cancelJobGroup(call_id)
 
-    def _run(self, call: SparkCall) -> None:
-        from noetl_adapters.spark.calls import run_call  # noqa: PLC0415 - as above
-        from noetl_adapters.spark.failures import describe  # noqa: PLC0415
+    def _run(self, call: SparkWork) -> None:
+        from noetl_adapters.spark.failures import describe  # noqa: PLC0415 - as above
 
         context = self._spark.sparkContext
         ended = self._running[call.call_id]
@@ -82,19 +85,28 @@ class Driver:
             try:
                 context.setLocalProperty("spark.scheduler.pool", pool)
                 context.setJobGroup(call.call_id, f"{call.execution_id}/{call.step}", interruptOnCancel=True)
-                answer["data"] = run_call(self._spark, call, scratch=self._scratch)
+                answer["data"] = self._ran(call)
                 framing.pack(answer)
             except BaseException as exc:  # SystemExit of user code too: it is their failure, not ours
                 if self._is_jvm_gone(exc):
                     os._exit(JVM_GONE)  # the worker knows what that means for every call
                 answer.pop("data", None)
-                answer["failure"] = dataclasses.asdict(describe(exc, call.code))
+                answer["failure"] = dataclasses.asdict(describe(exc, getattr(call, "code", None)))
             finally:
                 ended.set()
                 del self._running[call.call_id]
+                self._cancelled.discard(call.call_id)
         self.send({**answer, "stdout": printed.text()})
         if self._is_stopped():
             os._exit(JVM_GONE)
+
+    def _ran(self, call: SparkWork) -> Any:
+        from noetl_adapters.spark.calls import run_call  # noqa: PLC0415 - as above
+        from noetl_adapters.spark.tasks import run_tasks  # noqa: PLC0415
+
+        if isinstance(call, SparkCall):
+            return run_call(self._spark, call, scratch=self._scratch)
+        return run_tasks(self._spark, call, self._seats, is_wanted=lambda: call.call_id not in self._cancelled)
 
     def _is_stopped(self) -> bool:
         """Whether user code has ended the session, which is everybody's: the next call gets another."""
@@ -189,6 +201,8 @@ def _serve(driver: Driver, requests: BinaryIO) -> None:
                 driver.cancel(call_id)
             case {"call": dict(call)}:
                 driver.start(SparkCall(**call))
+            case {"tasks": dict(tasks)}:
+                driver.start(SparkTasks(**tasks))
             case _:
                 continue
 

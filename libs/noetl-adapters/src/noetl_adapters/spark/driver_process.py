@@ -17,7 +17,14 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from noetl_core.errors import Unavailable
-from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkProgress, SparkSettings
+from noetl_core.ports.spark import (
+    SparkEnd,
+    SparkFailure,
+    SparkProgress,
+    SparkSettings,
+    SparkTasks,
+    SparkWork,
+)
 
 from noetl_adapters.spark import framing
 from noetl_adapters.spark.payload_access import STORE_VARIABLES
@@ -57,7 +64,7 @@ class SparkReports(Protocol):
         """It ended: ok, error or cancelled."""
         ...
 
-    def progress(self, call: SparkCall, progress: SparkProgress) -> None:
+    def progress(self, call: SparkWork, progress: SparkProgress) -> None:
         """A call has got further."""
         ...
 
@@ -69,7 +76,7 @@ class SparkReports(Protocol):
 class _Running:
     """A call that waits for its end."""
 
-    def __init__(self, call: SparkCall) -> None:
+    def __init__(self, call: SparkWork) -> None:
         self.call = call
         self.end: asyncio.Future[SparkEnd] = asyncio.get_running_loop().create_future()
 
@@ -125,9 +132,10 @@ class SparkDriver:
         """Start the session now."""
         await self._live_session()
 
-    async def run(self, call: SparkCall) -> SparkEnd:
+    async def run(self, call: SparkWork) -> SparkEnd:
         """Run a call; who is cancelled here leaves jobs behind that are being cancelled."""
-        async with self._free:
+        # Tasks wait for seats of their own: frames must not keep queries waiting.
+        async with contextlib.nullcontext() if isinstance(call, SparkTasks) else self._free:
             try:
                 session = await self._live_session()
             except Unavailable as exc:
@@ -222,8 +230,9 @@ class _Session:
     def pid(self) -> int:
         return self._process.pid
 
-    def begin(self, call: SparkCall) -> _Running:
-        message = framing.pack({"call": dataclasses.asdict(call)})
+    def begin(self, call: SparkWork) -> _Running:
+        kind = "tasks" if isinstance(call, SparkTasks) else "call"
+        message = framing.pack({kind: dataclasses.asdict(call)})
         running = self._running[call.call_id] = _Running(call)
         self._write(message)
         return running

@@ -38,8 +38,9 @@ logger.native.level = error
 
 
 def master_of(settings: SparkSettings, *, processors: int) -> str:
-    """Where tasks run; at least two threads, so that one long task does not hold up everything."""
-    return settings.master or f"local[{max(processors, 2)}]"
+    """Where tasks run; more threads than processors, so that tasks that last leave some to queries."""
+    threads = max(processors, 2)
+    return settings.master or f"local[{threads + threads // 2}]"
 
 
 def properties_of(settings: SparkSettings, *, scratch: Path, processors: int) -> dict[str, str]:

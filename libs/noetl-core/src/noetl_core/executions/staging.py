@@ -13,8 +13,9 @@ from noetl_core.executions.state import Execution
 from noetl_core.ids import stage_id
 from noetl_core.loops.events import LoopStarted
 from noetl_core.playbook.expressions import render
-from noetl_core.playbook.loop_model import Engine, FramePolicy
-from noetl_core.playbook.model import Loop, LoopMode
+from noetl_core.playbook.loop_model import FramePolicy
+from noetl_core.playbook.model import LoopMode
+from noetl_core.stages.engines import engine_of
 from noetl_core.stages.events import StageOpened
 from noetl_core.stages.policy import AMOUNTS, COUNTS, FrameBounds, bounds_of
 from noetl_core.streams.routing import chunk_view
@@ -61,7 +62,7 @@ def open_rows(
         collection_size=opened.collection_size,
         max_in_flight=opened.max_in_flight,
         policy=bounds.to_json(),
-        engine=_engine(loop).value,
+        engine=engine_of(plan.playbook, step),
         pool=plan.pool,
         items=opened.items,
         payload_ref=opened.payload_ref,
@@ -78,8 +79,3 @@ def _bounds(policy: FramePolicy, names: dict[str, object], *, now: str, evaluato
             found = evaluator.value(f"frame/{name}", lambda text=written: render(text, names, now=now))  # type: ignore[misc]  # bound here
         values[name] = None if isinstance(found, Stored) else found
     return bounds_of(policy, values)
-
-
-def _engine(loop: Loop) -> Engine:
-    """Without Spark slots frames run in the worker's process; what they do there is the same."""
-    return loop.engine or Engine.INLINE

@@ -108,6 +108,7 @@ RELEASE: Final[frozenset[str]] = frozenset(
         Feature.LOOP_FRAME,
         Feature.LOOP_PARALLEL,
         Feature.LOOP_SEQUENTIAL,
+        Feature.LOOP_SPARK,
         Feature.OUTPUT,
         Feature.PAGINATE,
         Feature.PIPELINES,

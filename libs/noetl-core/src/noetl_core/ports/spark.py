@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,26 @@ class SparkCall:
     """Inputs by reference: `{_chunks, schema}` by the name of the view."""
     values: Mapping[str, JsonValue] = field(default_factory=dict)
     """Other inputs: parameters of the query, arguments of the code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkTasks:
+    """A function of an installed package for tasks to run; each gets a share of what there is to do.
+
+    `function(common, share, task)` is `module:name` and gives something that JSON can carry; `task` names the attempt
+    at the task, and no other.
+    """
+
+    call_id: str
+    execution_id: str
+    step: str
+    function: str
+    common: JsonObject = field(repr=False)
+    """Travels in what is pickled for the tasks, and nowhere else: it may have secrets."""
+    shares: Sequence[JsonValue]
+
+
+SparkWork = SparkCall | SparkTasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +99,9 @@ class SparkSessions(Protocol):
         """Start it now; raises `Unavailable` when there is no Java, or Spark does not start."""
         ...
 
-    async def run(self, call: SparkCall) -> SparkEnd:
-        """Run a call to its end; cancelling stops its jobs. A session that is gone is a failure that may be retried."""
+    async def run(self, call: SparkWork) -> SparkEnd:
+        """Run a call to its end; cancelling stops its jobs. A session that is gone is a failure that may be retried.
+
+        What tasks gave is a list, one entry a task; one that died, whatever the reason, has an `error` instead.
+        """
         ...

@@ -60,9 +60,16 @@ def _hint(state: State, stage: Stage, slot: int, rules: TurnRules) -> Hint:
     execution_id = state.execution.execution_id
     # The sequence tells apart the times that one slot is free: the bus drops what looks like a repetition.
     what = {"stage_id": stage.stage_id, "slot": slot, "sequence": stage.sequence_of(slot)}
+    # Whoever hands the slot on to an executor has to say where it runs, and for whom.
+    where = {
+        "engine": stage.engine,
+        "step": stage.step,
+        "tenant_id": state.execution.tenant_id,
+        "organization_id": state.execution.organization_id,
+    }
     return Hint(
         subject=rules.work_subject(stage.pool, WORK_KIND),
-        body=encode({"execution_id": str(execution_id), **what}),
+        body=encode({"execution_id": str(execution_id), **what, **where}),
         execution_id=execution_id,
         message_id=f"{execution_id}/{state.stream_version}/{stage.stage_id}/{slot}",
     )

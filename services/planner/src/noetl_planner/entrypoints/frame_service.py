@@ -10,8 +10,10 @@ from noetl_contracts.mapping import frames as mapping
 from noetl_contracts.mapping.events import json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
+from noetl_core.ids import stage_of_frame
 from noetl_core.ports.frames import Frames
 from noetl_servicekit.callers import Role, current_caller
+from noetl_servicekit.stage_tokens import StageCaller
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["FrameService"].full_name
 
@@ -31,7 +33,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
     ) -> pb.ClaimResponse:
         """Claim the next frames of slots."""
-        _only_services()
+        _only_services(*(slot.stage_id for slot in request.slots))
         claims = await self._frames.claim_frames(
             command_mapping.worker(request.worker), [mapping.slot(slot) for slot in request.slots]
         )
@@ -41,7 +43,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         self, request: pb.StartRequest, context: grpc.aio.ServicerContext[pb.StartRequest, pb.StartResponse]
     ) -> pb.StartResponse:
         """Take the rows that a frame has claimed."""
-        _only_services()
+        _only_services(stage_of_frame(request.key.frame_id))
         start = await self._frames.start_frame(
             command_mapping.worker(request.worker),
             mapping.key(request.key),
@@ -54,7 +56,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         self, request: pb.CommitRequest, context: grpc.aio.ServicerContext[pb.CommitRequest, pb.CommitResponse]
     ) -> pb.CommitResponse:
         """Take the outcomes of a frame."""
-        _only_services()
+        _only_services(stage_of_frame(request.key.frame_id))
         commit = await self._frames.commit_frame(
             command_mapping.worker(request.worker),
             mapping.key(request.key),
@@ -69,7 +71,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         self, request: pb.FailRequest, context: grpc.aio.ServicerContext[pb.FailRequest, pb.FailResponse]
     ) -> pb.FailResponse:
         """Take the failure of an attempt."""
-        _only_services()
+        _only_services(stage_of_frame(request.key.frame_id))
         commit = await self._frames.fail_frame(
             command_mapping.worker(request.worker),
             mapping.key(request.key),
@@ -84,7 +86,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         self, request: pb.HeartbeatRequest, context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse]
     ) -> pb.HeartbeatResponse:
         """Keep frames."""
-        _only_services()
+        _only_services(*(stage_of_frame(key.frame_id) for key in request.keys))
         beats = await self._frames.heartbeat_frames(
             command_mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
         )
@@ -104,6 +106,11 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         return pb.AbandonResponse(stream_version=version)
 
 
-def _only_services() -> None:
-    if not current_caller().may(Role.SERVICE):
+def _only_services(*stages: str) -> None:
+    """Workers have all frames, slots on executors those of their stage."""
+    caller = current_caller()
+    if not caller.may(Role.SERVICE):
         raise NotPermitted("frames are for NoETL's own workers")
+    if isinstance(caller, StageCaller):
+        for stage_id in stages:
+            caller.require_stage(stage_id)

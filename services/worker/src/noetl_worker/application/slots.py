@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import deque
@@ -104,6 +105,12 @@ class Slots:
         return len(self._running)
 
     @property
+    def stage_slots(self) -> frozenset[int]:
+        """The slots of stages whose frames run here now."""
+        frames = (running.command.frame for running in self._running.values())
+        return frozenset(frame.slot for frame in frames if frame is not None)
+
+    @property
     def shortest_lease_seconds(self) -> float:
         """Of everything that runs now."""
         return min((running.command.lease_seconds for running in self._running.values()), default=math.inf)
@@ -114,6 +121,13 @@ class Slots:
             self._changed.clear()
             await self._changed.wait()
         return self.free
+
+    async def wait_for_change(self, seconds: float) -> None:
+        """Wait until something has ended, and no longer than this."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
 
     async def claim(self, keys: Sequence[CommandKey]) -> frozenset[CommandKey]:
         """Claim commands and start what was granted; returns those that nobody could judge."""

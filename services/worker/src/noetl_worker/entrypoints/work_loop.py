@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 
 from noetl_core.canonical import decode
 from noetl_core.errors import InvalidInput, NoetlError
-from noetl_core.ids import parse_id
+from noetl_core.ids import parse_id, stage_id
 from noetl_core.ports.bus import Delivery, PullConsumer
 from noetl_core.ports.commands import CommandKey
 from noetl_servicekit.logging import get_logger
 
-from noetl_worker.application.frame_work import slot_key
 from noetl_worker.application.slots import Slots
+from noetl_worker.application.spark_stages import SparkStages, StageHint
 
 logger = get_logger()
 
@@ -25,7 +25,7 @@ _LOOK_SECONDS = 0.25
 """How soon a new lease is noticed that is shorter than the others."""
 
 
-async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], None]) -> None:
+async def pull_work(consumer: PullConsumer, slots: Slots, stages: SparkStages, *, beat: Callable[[], None]) -> None:
     """Take hints while there are free slots."""
     while True:
         beat()
@@ -38,18 +38,22 @@ async def pull_work(consumer: PullConsumer, slots: Slots, *, beat: Callable[[], 
         batch = max(free, _LENDING_BATCH) if slots.is_lending else free
         deliveries = await consumer.fetch(batch=batch, wait_seconds=_WAIT_SECONDS)
         if deliveries:
-            await _claim(consumer, slots, deliveries)
+            await _claim(consumer, slots, stages, deliveries)
 
 
-async def _claim(consumer: PullConsumer, slots: Slots, deliveries: tuple[Delivery, ...]) -> None:
+async def _claim(consumer: PullConsumer, slots: Slots, stages: SparkStages, deliveries: tuple[Delivery, ...]) -> None:
     """A hint is only a wake-up: it is done once the claim was answered, whatever the answer."""
-    hints = [(delivery, _key(delivery)) for delivery in deliveries]
+    read = [(delivery, _hint(delivery)) for delivery in deliveries]
+    on_spark = [hint for _, hint in read if isinstance(hint, StageHint) and stages.takes(hint)]
+    hints = [(delivery, hint.key if isinstance(hint, StageHint) else hint) for delivery, hint in read]
     broken = [delivery for delivery, key in hints if key is None]
     readable = [delivery for delivery, key in hints if key is not None]
     if broken:
         await consumer.term(broken)
     try:
-        unanswered = await slots.claim([key for _, key in hints if key is not None])
+        elsewhere = {hint.key for hint in on_spark}
+        unanswered = stages.take(on_spark)
+        unanswered |= await slots.claim([key for _, key in hints if key is not None and key not in elsewhere])
     except NoetlError as exc:
         logger.warning("worker.claim_failed", reason=exc.message)
         await consumer.nak(readable, delay_seconds=_RETRY_SECONDS)
@@ -60,14 +64,22 @@ async def _claim(consumer: PullConsumer, slots: Slots, deliveries: tuple[Deliver
     await consumer.ack([delivery for delivery, key in hints if key is not None and key not in unanswered])
 
 
-def _key(delivery: Delivery) -> CommandKey | None:
+def _hint(delivery: Delivery) -> CommandKey | StageHint | None:
     try:
         hint = decode(delivery.body)
         if not isinstance(hint, dict):
             return None
         execution_id = parse_id(str(hint["execution_id"]))
         if "stage_id" in hint:
-            return slot_key(execution_id, stage_id=str(hint["stage_id"]), slot=int(str(hint["slot"])))
+            return StageHint(
+                execution_id=execution_id,
+                stage_id=str(hint["stage_id"]),
+                slot=int(str(hint["slot"])),
+                engine=str(hint.get("engine", "")),
+                step=str(hint.get("step", "")),
+                tenant_id=str(hint.get("tenant_id", "")),
+                organization_id=str(hint.get("organization_id", "")),
+            )
         return CommandKey(execution_id=execution_id, command_id=str(hint["command_id"]))
     except (NoetlError, KeyError, ValueError):
         logger.warning("worker.undecodable_hint", subject=delivery.subject)
@@ -86,7 +98,7 @@ async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], N
         await slots.heartbeat()
 
 
-def on_cancelled(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
+def on_cancelled(slots: Slots, stages: SparkStages | None = None) -> Callable[[bytes], Awaitable[None]]:
     """What to do when the bus says that an execution was cancelled."""
 
     async def receive(body: bytes) -> None:
@@ -97,11 +109,13 @@ def on_cancelled(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
             logger.warning("worker.undecodable_hint", subject="cancel")
             return
         slots.cancel_execution(execution_id)
+        if stages is not None:
+            stages.cancel_execution(execution_id)
 
     return receive
 
 
-def on_stopped(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
+def on_stopped(slots: Slots, stages: SparkStages | None = None) -> Callable[[bytes], Awaitable[None]]:
     """What to do when the bus says that an activation of a step has ended."""
 
     async def receive(body: bytes) -> None:
@@ -116,5 +130,7 @@ def on_stopped(slots: Slots) -> Callable[[bytes], Awaitable[None]]:
             return
         if isinstance(step, str) and isinstance(activation, int):
             slots.stop_activation(execution_id, step=step, activation=activation)
+            if stages is not None:
+                stages.stop_stage(stage_id(execution_id=execution_id, step=step, activation=activation))
 
     return receive

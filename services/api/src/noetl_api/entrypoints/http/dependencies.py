@@ -6,9 +6,11 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Security
 from fastapi.security import HTTPBearer
+from noetl_core.errors import NotPermitted
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_log import Scope
 from noetl_servicekit.callers import Caller
+from noetl_servicekit.stage_tokens import StageCaller
 from noetl_servicekit.tokens import Tokens
 from starlette.requests import Request
 
@@ -28,7 +30,10 @@ class BearerToken(HTTPBearer):
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]  # a caller, not what was sent
         tokens = cast("Tokens", request.app.state.tokens)
-        return tokens.authenticate(request.headers.get("authorization"))
+        caller = tokens.authenticate(request.headers.get("authorization"))
+        if isinstance(caller, StageCaller):
+            raise NotPermitted("a token of a stage is for gRPC, and for its frames")
+        return caller
 
 
 def use_cases_of(request: Request) -> UseCases:

@@ -1,0 +1,78 @@
+"""What a worker hands to the tasks of a Spark job that hold slots of a stage, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from noetl_core.canonical import JsonObject, JsonValue
+
+KEPT_BACK: Final = frozenset({"NOETL_TOKEN", "NOETL_TOKEN_FILE", "NOETL_NATS_TOKEN", "NOETL_NATS_TOKEN_FILE"})
+"""Of the worker's variables, what no other process gets: slots have tokens of their own."""
+_PREFIX: Final = "NOETL_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOrder:
+    """Everything but the slots themselves; it has a token, and travels only inside of what is pickled for tasks."""
+
+    execution_id: int
+    stage_id: str
+    owner: str
+    """Begins the id under which frames are claimed; the attempt at the task ends it."""
+    pool: str
+    locator: str
+    slice_seconds: float
+    """For how long new frames are begun."""
+    token: str = field(repr=False)
+    variables: Mapping[str, str] = field(repr=False)
+
+    def to_json(self) -> JsonObject:
+        """As it is pickled."""
+        return {
+            "execution_id": self.execution_id,
+            "stage_id": self.stage_id,
+            "owner": self.owner,
+            "pool": self.pool,
+            "locator": self.locator,
+            "slice_seconds": self.slice_seconds,
+            "token": self.token,
+            "variables": dict(self.variables),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SlotOrder:
+        """As it arrives."""
+        return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReport:
+    """What became of the slots of one task."""
+
+    frames: int = 0
+    """How many have ended there."""
+    left: Sequence[int] = ()
+    """Slots to be taken up again: time was over, and there was work."""
+    error: str = ""
+    code: str = ""
+
+    def to_json(self) -> JsonObject:
+        """As the task gives it."""
+        left: list[JsonValue] = list(self.left)
+        return {"frames": self.frames, "left": left, "error": self.error, "code": self.code}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SlotReport:
+        """A task that died has only an error."""
+        return cls(**fields)
+
+
+def variables_of_slots(variables: Mapping[str, str], others: Sequence[str]) -> dict[str, str]:
+    """Our own settings without tokens, and what else is named."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if (name.startswith(_PREFIX) and name not in KEPT_BACK) or name in others
+    }
