@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from noetl_core.children.state import call_id
 from noetl_core.errors import NotCanonical, NotFound
@@ -38,6 +39,7 @@ from noetl_worker.application.pipeline_run import PipelineEnd, PipelineRun
 from noetl_worker.application.pipeline_streams import PipelineStreams
 from noetl_worker.application.policy import number_of
 from noetl_worker.application.rate_limits import RateLimits
+from noetl_worker.application.retry_after import asked_pause
 from noetl_worker.application.scopes import PipelineScope
 from noetl_worker.application.task_loop import ItemWait, TaskLoopRun
 from noetl_worker.application.tool_call import Tool as CallableTool
@@ -315,10 +317,6 @@ class Pipeline:
 
     def _obey_server(self, bucket: str, outcome: Outcome) -> None:
         """`Retry-After` on 429 closes the bucket for everybody who shares it."""
-        http = outcome.http or {}
-        headers = http.get("headers")
-        if http.get("status") != 429 or not isinstance(headers, dict):
-            return
-        after = next((value for name, value in headers.items() if name.lower() == "retry-after"), None)
-        if isinstance(after, str) and after.strip().isdigit():
-            self._limits.close(bucket, seconds=float(after))
+        seconds = asked_pause(outcome, now=datetime.fromtimestamp(self._clock(), UTC))
+        if seconds is not None:
+            self._limits.close(bucket, seconds=seconds)

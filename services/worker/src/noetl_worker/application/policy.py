@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition, render
 from noetl_core.playbook.model import Action, Amount, Do, Rule
 
-MAX_DELAY_SECONDS = 3_600.0
+MAX_DELAY_SECONDS = 366 * 86_400.0
+"""A year: what doubles goes on for ever, and timers do not."""
 JITTER_SHARE = 0.1
 """Retries of many items after one outage come back spread over a tenth of their delay."""
 
@@ -23,7 +24,7 @@ class Retry:
     backoff: str | None
 
     def delay(self, *, run: int, chance: Callable[[], float]) -> float:
-        """Seconds before the next run, after `run` runs; never much longer than an hour."""
+        """Seconds before the next run, after `run` runs."""
         delay = self.delay_seconds
         if self.backoff == "linear":
             delay *= run

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 MAX_BUCKETS = 10_000
-MAX_CLOSED_SECONDS = 3_600.0
+MAX_CLOSED_SECONDS = 86_400.0
+"""A day: no server stops a worker for longer by a word."""
 
 
 @dataclass(slots=True)
