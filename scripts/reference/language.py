@@ -14,6 +14,7 @@ from noetl_core.playbook.vocabulary import ROOT
 
 from scripts.reference.limits import limits
 from scripts.reference.markdown import code, codes, page, table
+from scripts.reference.room import room
 
 LANGUAGE = """
 Every key that a playbook may have, section by section. Registration checks documents by the same tables, and refuses
@@ -30,7 +31,8 @@ at registration, unless a [plug-in](../../examples/plugins/noetl-tool-hello/READ
 def language_page() -> str:
     """Sections without the tools."""
     sections = [section for section in _sections(ROOT) if section.name not in _tool_sections()]
-    return page("The playbook language", LANGUAGE, _features(), limits(), *(_section(section) for section in sections))
+    written = (_section(section) for section in sections)
+    return page("The playbook language", LANGUAGE, _features(), limits(), *written, room())
 
 
 def tools_page() -> str:

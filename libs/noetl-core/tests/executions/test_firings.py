@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from noetl_core.executions.events import StepEntered, StepExited
@@ -120,3 +121,21 @@ workflow:
     result = run.state.execution.steps["a"].result or {}
     assert (result["status"], result["context"]["error"]["code"]) == ("error", "template.error")
     assert result["context"]["select"] == {"/n": 1}, "what the call gave is still told"
+
+
+def test_a_step_runs_a_hundred_thousand_times_and_then_the_execution_fails() -> None:
+    run = PureRun.of("workflow: [{step: a, tool: {kind: noop}, next: {arcs: [{step: a}]}}]", visits).start()
+    steps = run.state.execution.steps
+    many = replace(steps["a"], activation=99_999)
+    command = replace(run.open()[0], activation=99_999)
+    run.state = replace(
+        run.state,
+        execution=replace(run.state.execution, steps={"a": many}),
+        commands={command.command_id: command},
+    )
+    run.finish("a")
+    assert run.state.execution.steps["a"].activation == 100_000
+    run.finish("a")
+
+    assert run.state.execution.status is ExecutionStatus.FAILED
+    assert (run.state.execution.error or {})["code"] == "execution.visit_cap"
