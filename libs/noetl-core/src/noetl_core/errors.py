@@ -25,6 +25,7 @@ NoetlError
 │   ├── FrameHasRows
 │   ├── TooEarly
 │   ├── TooDeep
+│   ├── TooLargeToReplay
 │   └── NotOwner
 ├── Overloaded              a bounded queue is full; slow down          RESOURCE_EXHAUSTED  429
 ├── Unavailable             something we need is away; retry later      UNAVAILABLE         503
@@ -300,6 +301,12 @@ class TooDeep(Rejected):
     """Too many executions stand above the one that is to be started."""
 
     code = "execution.too_deep"
+
+
+class TooLargeToReplay(Rejected):
+    """The state at this point has more rows than a process may hold to answer one question."""
+
+    code = "replay.too_large"
 
 
 class NotOwner(Rejected):

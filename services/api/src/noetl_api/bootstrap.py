@@ -36,6 +36,7 @@ from noetl_core.ids import Snowflake
 from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
 from noetl_core.ports.projections import Projections
 from noetl_core.ports.reachability import LogScan
+from noetl_core.ports.snapshots import NoSnapshots
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
 from noetl_servicekit.service_group import ServiceGroup
@@ -63,6 +64,10 @@ from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
+from noetl_api.application.replay_histories import ReplayHistories
+from noetl_api.application.replay_points import ReplayPoints
+from noetl_api.application.replay_state import ReplayState
+from noetl_api.application.resolve_payloads import ResolvePayloads
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
@@ -169,7 +174,7 @@ class Api:
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
         parsed, presence, planner = ParsedPlaybooks(), PostgresWorkerPresence(pool), self._planner()
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
-        lineage = PostgresLineage(pool)
+        lineage, finder = PostgresLineage(pool), PostgresEventFinder(pool)
         return UseCases(
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
@@ -215,13 +220,16 @@ class Api:
                 metrics=self._metrics,
             ),
             query_executions=query_executions,
+            replay_state=ReplayState(
+                points=ReplayPoints(log, finder),
+                histories=ReplayHistories(log, NoSnapshots(), metrics=self._metrics.replay),
+                resolve=ResolvePayloads(payloads),
+            ),
             explain_execution=ExplainExecution(
                 executions=query_executions, catalog=catalog, parsed=parsed, workers=presence, clock=_now
             ),
             read_variables=ReadVariables(executions=query_executions, payloads=payloads),
-            issued_commands=IssuedCommands(
-                events=PostgresEventFinder(pool), executions=query_executions, planner=planner
-            ),
+            issued_commands=IssuedCommands(events=finder, executions=query_executions, planner=planner),
             stage_frames=StageFrames(
                 executions=query_executions, planner=FrameClient(planner) if planner is not None else None
             ),

@@ -95,6 +95,16 @@ class CollectionMetrics:
         )
 
 
+class ReplayMetrics:
+    """Histories that were folded to answer a question."""
+
+    def __init__(self, metrics: MetricSet) -> None:
+        self.replays = metrics.counter(
+            "noetl_api_replays_total", "Replays of histories, by where they began: start or snapshot.", ("began_at",)
+        )
+        self.events = metrics.counter("noetl_api_replayed_events_total", "Events that replays have folded.")
+
+
 class ApiMetrics:
     """Everything that api measures besides what every service does."""
 
@@ -103,6 +113,7 @@ class ApiMetrics:
         self.credentials = CredentialMetrics(metrics)
         self.payloads = PayloadMetrics(metrics)
         self.collection = CollectionMetrics(metrics)
+        self.replay = ReplayMetrics(metrics)
         self.http_handled = metrics.counter(
             "noetl_api_http_handled_total", "HTTP requests that were answered.", ("method", "route", "status")
         )

@@ -18,6 +18,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "logs": "noetl_cli.commands.logs:logs",
         "trace": "noetl_cli.commands.trace:trace",
         "payload": "noetl_cli.commands.payload:payload",
+        "replay": "noetl_cli.replay.commands:replay",
         "why": "noetl_cli.commands.why:why",
         "cancel": "noetl_cli.commands.executions:cancel",
         "pause": "noetl_cli.commands.steering:pause",

@@ -19,6 +19,7 @@ from noetl_contracts.clients import (
     EvidenceClient,
     ExecutionClient,
     PayloadClient,
+    ReplayClient,
     ShardClient,
     WhyClient,
     WorkerClient,
@@ -66,6 +67,7 @@ class Clients:
     evidence: EvidenceClient
     credentials: CredentialClient
     why: WhyClient
+    replay: ReplayClient
     workers: WorkerClient
     shards: ShardClient
 
@@ -124,6 +126,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
                 evidence=EvidenceClient(channel),
                 credentials=CredentialClient(channel),
                 why=WhyClient(channel),
+                replay=ReplayClient(channel),
                 workers=WorkerClient(channel),
                 shards=ShardClient(channel),
             )

@@ -15,6 +15,7 @@ from noetl_contracts.clients.frames import FrameClient
 from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_contracts.clients.payloads import FetchedPayload, PayloadClient
 from noetl_contracts.clients.projections import ProjectionClient
+from noetl_contracts.clients.replay import ReplayClient, ReplayedState
 from noetl_contracts.clients.shards import ShardClient
 from noetl_contracts.clients.why import ExplainedExecution, WhyClient
 from noetl_contracts.clients.workers import WorkerClient
@@ -34,6 +35,8 @@ __all__ = [
     "PayloadClient",
     "ProjectionClient",
     "RedrivenExecution",
+    "ReplayClient",
+    "ReplayedState",
     "ResolvedCredentials",
     "ShardClient",
     "StartedExecution",

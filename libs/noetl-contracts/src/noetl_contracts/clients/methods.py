@@ -29,6 +29,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.credential.v1.CredentialService/Rotate",
         "/noetl.payload.v1.PayloadService/Stat",
         "/noetl.payload.v1.PayloadService/Trace",
+        "/noetl.replay.v1.ReplayService/GetState",
         "/noetl.shard.v1.ShardService/GetInstallation",
         "/noetl.shard.v1.ShardService/Hold",
         "/noetl.shard.v1.ShardService/Release",

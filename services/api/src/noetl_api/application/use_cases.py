@@ -22,6 +22,7 @@ from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.read_events import ReadEvents
 from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
+from noetl_api.application.replay_state import ReplayState
 from noetl_api.application.rotate_credentials import RotateCredentials
 from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
@@ -53,6 +54,7 @@ class UseCases:
     finalize_execution: FinalizeExecution
     redrive_execution: RedriveExecution
     query_executions: QueryExecutions
+    replay_state: ReplayState
     explain_execution: ExplainExecution
     read_variables: ReadVariables
     issued_commands: IssuedCommands

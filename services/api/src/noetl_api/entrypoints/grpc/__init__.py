@@ -10,6 +10,7 @@ from noetl_api.entrypoints.grpc import (
     evidence_service,
     execution_service,
     payload_service,
+    replay_service,
     shard_service,
     why_service,
     worker_service,
@@ -22,6 +23,7 @@ SERVICE_NAMES = (
     execution_service.SERVICE_NAME,
     credential_service.SERVICE_NAME,
     payload_service.SERVICE_NAME,
+    replay_service.SERVICE_NAME,
     shard_service.SERVICE_NAME,
     why_service.SERVICE_NAME,
     worker_service.SERVICE_NAME,
@@ -36,6 +38,7 @@ def register(server: grpc.aio.Server, use_cases: UseCases) -> None:
     execution_service.register(server, use_cases)
     credential_service.register(server, use_cases)
     payload_service.register(server, use_cases)
+    replay_service.register(server, use_cases)
     shard_service.register(server, use_cases)
     why_service.register(server, use_cases)
     worker_service.register(server, use_cases)

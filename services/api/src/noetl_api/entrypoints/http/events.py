@@ -6,6 +6,7 @@ from datetime import UTC
 from typing import Any
 
 from fastapi import APIRouter
+from noetl_core.business_objects.events import META_KEY
 from noetl_core.envelope import Draft
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
@@ -44,12 +45,21 @@ def _incoming(body: EventBody) -> IncomingEvent:
             node_name=body.node_name,
             event_time=body.event_time.astimezone(UTC) if body.event_time else None,
             result=_result(body),
-            meta=body.meta,
+            meta=_meta(body),
+            expected_aggregate_version=body.expected_object_version,
             causation_id=body.causation_id,
             correlation_id=body.correlation_id,
             command_id=body.command_id,
         ),
     )
+
+
+def _meta(body: EventBody) -> dict[str, Any]:
+    if body.business_object is None:
+        if body.expected_object_version is not None:
+            raise InvalidInput("expected_object_version is the version of a business_object, and none is named")
+        return body.meta
+    return {**body.meta, META_KEY: body.business_object}
 
 
 def _result(body: EventBody) -> dict[str, Any] | None:

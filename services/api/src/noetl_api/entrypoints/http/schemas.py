@@ -299,6 +299,13 @@ class EventBody(_Request):
     status: str = Field(default="", description="ok, error, skipped, break or retry; with context it is the result.")
     context: dict[str, Any] | None = Field(default=None, description="Scalars; data is stored as payloads.")
     meta: dict[str, Any] = Field(default_factory=dict, description="Further facts.")
+    business_object: dict[str, Any] | None = Field(
+        default=None,
+        description="What the event says of an object: type, id, and status, state, patch, deleted or derived_from.",
+    )
+    expected_object_version: int | None = Field(
+        default=None, ge=0, description="Only if the object has this version by now; 0 if there is none."
+    )
     causation_id: str = ""
     correlation_id: str = ""
     command_id: str = ""

@@ -1,0 +1,133 @@
+"""Replays histories from the log, a few at a time, and keeps the last ones for whoever asks for the next page."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from noetl_core.errors import Corrupt, Overloaded, TooLargeToReplay
+from noetl_core.ports.event_log import EventLog, Scope
+from noetl_core.ports.snapshots import Snapshots
+from noetl_core.replay.history import Replay, Replayed
+from noetl_core.surfaces.checksums import SurfaceChecksum, in_order, total_checksum
+from noetl_core.surfaces.shapes import Surface
+from noetl_core.upcasting.releases import UPCASTERS
+
+from noetl_api.telemetry import ReplayMetrics
+
+READ_PAGE: Final = 500
+AT_ONCE: Final = 50
+"""Events or rows between two moments in which others have their turn."""
+MAX_ROWS: Final = 500_000
+"""Rows and payloads of one replay; what has more is for jobs that have the memory."""
+MAX_KEPT_ROWS: Final = 200_000
+CONCURRENT: Final = 2
+MAX_WAITING: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownReplay:
+    """A replay that is done, with everything that pages are made of."""
+
+    replayed: Replayed
+    order: Mapping[Surface, list[str]]
+    checksums: Mapping[str, str]
+    checksum: str
+    digests: list[str]
+    payload_root: str
+    snapshot_version: int
+
+    @property
+    def size(self) -> int:
+        """Rows and payloads."""
+        return sum(map(len, self.order.values())) + len(self.digests)
+
+
+class ReplayHistories:
+    """What was replayed to a version stays so: the log below it never changes."""
+
+    def __init__(
+        self, log: EventLog, snapshots: Snapshots, *, metrics: ReplayMetrics, max_rows: int = MAX_ROWS
+    ) -> None:
+        self._log = log
+        self._snapshots = snapshots
+        self._metrics = metrics
+        self._max_rows = max_rows
+        self._kept: OrderedDict[tuple[int, int], KnownReplay] = OrderedDict()
+        self._turns = asyncio.Semaphore(CONCURRENT)
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope | None, execution_id: int, version: int) -> KnownReplay:
+        """The history up to a version, which the caller knows to be there and to be his."""
+        key = (execution_id, version)
+        if (known := self._find(key)) is not None:
+            return known
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded("too many replays are waiting for their turn")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                if (known := self._find(key)) is not None:  # somebody asked for the same
+                    return known
+                return self._keep(key, await self._replay(scope, execution_id, version))
+        finally:
+            self._waiting -= 1
+
+    def _find(self, key: tuple[int, int]) -> KnownReplay | None:
+        known = self._kept.get(key)
+        if known is not None:
+            self._kept.move_to_end(key)
+        return known
+
+    def _keep(self, key: tuple[int, int], known: KnownReplay) -> KnownReplay:
+        self._kept[key] = known
+        while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > MAX_KEPT_ROWS:
+            self._kept.popitem(last=False)
+        return known
+
+    async def _replay(self, scope: Scope | None, execution_id: int, version: int) -> KnownReplay:
+        seed = await self._snapshots.seed(scope, execution_id, at_or_below=version, upcasters=UPCASTERS.digest)
+        replay = Replay(execution_id, seed=seed)
+        begun = replay.version
+        while replay.version < version:
+            page = await self._log.read(
+                scope, execution_id, from_version=replay.version + 1, to_version=version, limit=READ_PAGE
+            )
+            if not page.events:
+                raise Corrupt(f"execution {execution_id} has no event at version {replay.version + 1}")
+            for first in range(0, len(page.events), AT_ONCE):
+                replay.take(page.events[first : first + AT_ONCE])
+                await asyncio.sleep(0)
+            if replay.row_count > self._max_rows:
+                raise TooLargeToReplay(
+                    f"execution {execution_id} has more than {self._max_rows} rows at version {replay.version}: "
+                    "replay it to an earlier point, or verify it as a job",
+                    version=str(replay.version),
+                )
+        self._metrics.events.inc(version - begun)
+        self._metrics.replays.labels("snapshot" if begun else "start").inc()
+        return await _known(replay.result(), begun)
+
+
+async def _known(replayed: Replayed, snapshot_version: int) -> KnownReplay:
+    order = {surface: in_order(replayed.rows[surface]) for surface in Surface}
+    checksums: dict[str, str] = {}
+    for surface, keys in order.items():
+        checksum = SurfaceChecksum()
+        for place, key in enumerate(keys):
+            checksum.add(key, replayed.rows[surface][key])
+            if place % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        checksums[str(surface)] = checksum.hexdigest()
+    return KnownReplay(
+        replayed=replayed,
+        order=order,
+        checksums=checksums,
+        checksum=total_checksum(checksums),
+        digests=replayed.payloads.digests(),
+        payload_root=replayed.payloads.root(),
+        snapshot_version=snapshot_version,
+    )
