@@ -135,6 +135,25 @@ class TestLeases:
         assert [(await process.produce(data)).hint is not None for data in large] == [True] * 4 + [False]
         assert isinstance(await process.tier.load(read), memoryview)
 
+    async def test_a_hint_whose_time_is_over_is_a_miss_and_counted_whatever_became_of_the_copy(
+        self, node: Node
+    ) -> None:
+        producer, reader = node.process(), node.process()
+        ref = await producer.produce(TABLE)
+        node.pass_seconds(LEASE_SECONDS + GRACE_SECONDS - 1)
+        assert isinstance(await reader.tier.load(ref), memoryview)  # which begins its grace period anew
+        node.pass_seconds(1)
+
+        assert await reader.tier.load(ref) is Miss.STALE
+        assert await reader.tier.load_part(ref, PayloadPart(start=0, bytes=8, sha256="")) is Miss.STALE
+        assert await bytes_in(reader.tier, TABLE) == TABLE  # the copy itself is as good as before
+
+        store = InMemoryPayloadStore()
+        await store.put(tenant_id="acme", organization_id="ops", data=TABLE, media_type=MEDIA_TYPE)
+        tiered = TieredPayloadStore(store, [reader.tier], reader.reports)
+        assert bytes(await tiered.get(ref)) == TABLE
+        assert reader.reports.reads["stale"] == 1
+
     async def test_its_time_is_its_lease_and_a_grace_period(self, node: Node) -> None:
         process = node.process()
         await process.produce(TABLE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -75,6 +76,7 @@ class Process:
             reports=self.reports,
             warn=node.warnings.append,
             clock_ns=lambda: node.now_ns,
+            now=lambda: datetime.fromtimestamp(node.now_ns / SECOND_NS, UTC),
             room=lambda _: node.room_bytes,
         )
 

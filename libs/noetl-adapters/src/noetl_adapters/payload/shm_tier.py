@@ -64,6 +64,7 @@ class SharedMemoryTier:
         reports: TierReports,
         warn: Callable[[str], None],
         clock_ns: Callable[[], int] = time.monotonic_ns,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         room: Callable[[int], int] = room_bytes,
     ) -> None:
         self._node = node
@@ -71,6 +72,9 @@ class SharedMemoryTier:
         self._budget_bytes = budget_bytes
         self._account = SegmentAccount(node, budget_bytes=budget_bytes, grace_seconds=grace_seconds, clock_ns=clock_ns)
         self._lease_ns = int(lease_seconds * SECOND_NS)
+        self._promised = timedelta(seconds=lease_seconds + grace_seconds)
+        """How long after it was produced a copy is there, if nobody needs its room."""
+        self._now = now
         self._reports = reports
         self._warn: Callable[[str], None] | None = warn
         self._clock_ns = clock_ns
@@ -137,6 +141,8 @@ class SharedMemoryTier:
             await asyncio.to_thread(self._close)
 
     def _attach(self, ref: PayloadRef, name: str) -> tuple[Segment, memoryview] | Miss | None:
+        if ref.hint is not None and ref.hint.valid_until <= self._now():
+            return Miss.STALE  # nobody promises it any more, and a look costs more than the miss
         try:
             file = self._node.open_file(name)
         except OSError:
@@ -251,7 +257,7 @@ class SharedMemoryTier:
             node_id=self._machine.node_id,
             shm_name=f"{self._node.path.name}/{name}",
             schema_digest=schema,
-            valid_until=datetime.now(UTC) + timedelta(microseconds=self._lease_ns // 1000),
+            valid_until=self._now() + self._promised,
         )
 
     def _remember(self, generation: int) -> None:
