@@ -17,6 +17,7 @@ from noetl_core.ports.commands import CommandKey, GrantedCommand, Variables
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.evaluate_control import MAX_EVENT_BYTES, EvaluateControl
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 
 NOW = "2026-01-01T00:00:06.000000Z"
 
@@ -81,7 +82,8 @@ async def answers_to(
         evaluation=evaluation.to_json(),
         **{"cause_step": cause, **command},
     )
-    return await EvaluateControl(store, LoadRows(store, ArrowTables()))(granted, playbook(yaml))
+    persist = PersistBeforeEmit(store, ArrowTables())
+    return dict(await EvaluateControl(persist, LoadRows(store, ArrowTables()))(granted, playbook(yaml)))
 
 
 CONDITION = '- {step: a, tool: {kind: noop}, next: {arcs: [{step: a, when: "{{ CONDITION }}"}]}}'

@@ -112,8 +112,7 @@ class Rows:
             sleep=self.sleep,
         )
         end = await run(command, playbook, PLACE)
-        result: dict[str, Any] = end.result
-        return result
+        return dict(end.result)
 
     async def outcomes(self, result: dict[str, Any]) -> Any:
         ref = PayloadRef(**{name: result["reference"][name] for name in ("uri", "sha256", "media_type", "bytes")})

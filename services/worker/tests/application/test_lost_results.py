@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from noetl_core.errors import InvalidInput
+import pytest
+from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.payloads import PayloadRef
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 from noetl_testkit.conformance import Came, Case
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -104,3 +106,96 @@ async def test_a_rule_may_jump_to_where_the_result_began() -> None:
     came = await came_of(pipeline, refusals=2)
 
     assert came.results["make"]["heavy"] == 3
+
+
+def looped(rules: str, *, frame: str = "{max_rows: 5}", task_loop: bool = False) -> str:
+    loop = f"{{in: [1, 2], iterator: n, spec: {{mode: parallel{'' if task_loop else f', frame: {frame}'}}}}}"
+    step_loop, own = ("", f"loop: {loop}, ") if task_loop else (f"\n  loop: {loop}", "")
+    tool = f'{{kind: python, {own}code: \'result = {{"heavy": a, "n": n}}\', input: {{a: "{{{{ _attempt }}}}", '
+    return f"""
+- step: make{step_loop}
+  tool:
+  - {tool}n: "{{{{ iter.n }}}}"}}, spec: {{policy: {{rules: [{rules}]}}}}}}"""
+
+
+def told_of(came: Came, *event_types: str) -> list[str]:
+    return [one.envelope.event_type for one in came.events if one.envelope.event_type in event_types]
+
+
+FRAME_EVENTS = ("frame.dispatched", "frame.committed", "frame.failed")
+
+
+async def test_rows_of_a_frame_go_back_to_their_task_as_its_rules_say() -> None:
+    came = await came_of(looped(RETRY), refusals=2)
+
+    assert [one["task_0"] for one in came.results["make"]["results"]] == [{"heavy": 3, "n": 1}, {"heavy": 3, "n": 2}]
+    assert told_of(came, *FRAME_EVENTS) == ["frame.dispatched", "frame.committed"]
+
+
+async def test_so_does_a_frame_that_is_processed_as_a_whole() -> None:
+    came = await came_of(looped(RETRY, frame="{max_rows: 5, process: frame}"), refusals=1)
+
+    assert came.results["make"]["stats"] == {"total": 2, "success": 2, "failed": 0}
+    assert told_of(came, *FRAME_EVENTS) == ["frame.dispatched", "frame.committed"]
+
+
+async def test_without_a_rule_the_frame_is_dispatched_again_with_the_same_rows() -> None:
+    came = await came_of(looped(""), refusals=2)
+
+    assert came.results["make"]["stats"] == {"total": 2, "success": 2, "failed": 0}
+    assert told_of(came, *FRAME_EVENTS) == ["frame.dispatched", "frame.failed"] * 2 + [
+        "frame.dispatched",
+        "frame.committed",
+    ]
+
+
+async def test_a_frame_that_can_never_be_stored_comes_to_an_end() -> None:
+    came = await came_of(looped(RETRY), refusals=1000)
+
+    assert came.state is not None
+    assert told_of(came, "frame.dispatched", "loop.done", "playbook.failed", "playbook.completed") == [
+        *["frame.dispatched"] * 3,
+        "loop.done",
+        "playbook.failed",
+    ]
+    failed = [one.envelope.result for one in came.events if one.envelope.event_type == "frame.failed"]
+    assert {one["context"]["error"]["code"] for one in failed} == {"REFERENCE_NOT_AVAILABLE"}
+
+
+async def test_the_loop_of_a_task_runs_again_and_its_runs_are_counted() -> None:
+    came = await came_of(looped(RETRY, task_loop=True), refusals=2)
+    assert came.results["make"]["stats"] == {"total": 2, "success": 2, "failed": 0}
+
+    came = await came_of(looped(RETRY, task_loop=True), refusals=3)
+    assert came.results["seen"] == {"kind": "storage_access", "again": True}
+
+
+class ForgetfulStore(InMemoryPayloadStore):
+    """Does not find results that are heavy, a number of times."""
+
+    def __init__(self, misses: int) -> None:
+        super().__init__()
+        self.misses = misses
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        data = await super().get(ref)
+        if b'"heavy":' in data and self.misses:
+            self.misses -= 1
+            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE)
+        return data
+
+
+@pytest.mark.parametrize(("misses", "code"), [(2, None), (3, "REFERENCE_NOT_AVAILABLE")])
+async def test_what_cannot_be_read_is_read_again_as_the_rules_of_the_reader_say(misses: int, code: str | None) -> None:
+    steps = f"""
+- {{step: make, tool: {{kind: noop, result: {{heavy: 1}}}}, next: {{arcs: [{{step: read}}]}}}}
+- step: read
+  tool: {{kind: noop, result: "{{{{ make.heavy + 1 }}}}", spec: {{policy: {{rules: [{RETRY}]}}}}}}
+"""
+    case = Case(name="lost", rule="§9.4", document=HEAD + steps, expect={})
+    came = await InMemoryRuntime(ForgetfulStore(misses)).run(case)
+
+    ended = results_told(came)[1]
+    assert (ended["context"].get("error") or {}).get("code") == code
+    if code is None:
+        assert came.results["read"] == 2

@@ -105,7 +105,7 @@ async def condition(store: CountingStore, text: str, data: Any = LARGE) -> Any:
     result = await stored(store, data, parsed)
     evaluation = Evaluation(place=Place.LEAVE, step="a", activation=1, cause=6, now="2026-01-01T00:00:06.000000Z")
     granted = command({"a": result}, step=evaluation.node, cause_step="", evaluation=evaluation.to_json())
-    told = await EvaluateControl(store, LoadRows(store, TABLES))(granted, parsed)
+    told = await EvaluateControl(PersistBeforeEmit(store, TABLES), LoadRows(store, TABLES))(granted, parsed)
     return told["context"]["evaluation"]["arcs/0/when"]["is"]  # type: ignore[index, call-overload]
 
 

@@ -24,13 +24,14 @@ from noetl_core.ports.commands import (
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
 from noetl_worker.application.command_end import CommandEnd, CommandPark
+from noetl_worker.application.persist_before_emit import nothing_stored
 from noetl_worker.application.resting import Resting
 from noetl_worker.application.slots import Slots
 from noetl_worker.entrypoints.work_loop import on_stopped
 from noetl_worker.telemetry import WorkerMetrics
 
 ADA = Worker(worker_id="ada")
-OK = CommandEnd(result={"status": "ok", "reference": None, "parent_ref": None, "context": {}})
+OK = CommandEnd(result=nothing_stored({}))
 
 
 def command(name: str, *, lease_seconds: float = 45.0, execution_id: int = 1) -> GrantedCommand:

@@ -23,11 +23,11 @@ from noetl_servicekit.stored_values import encode_value
 
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.resting import Resting
 
 WAIT_SECONDS: Final = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Pauses while too many chunks wait for their turn, or nobody can take them."""
-STORE_SECONDS: Final = (0.05, 0.2, 0.8)
 
 
 class ChunkNotTold(Exception):
@@ -81,6 +81,12 @@ class ChunkStream:
         self._command = command
         self._task = task
         self._call = call
+        self._place = ResultPlace(
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            execution_id=command.key.execution_id,
+            step=command.step,
+        )
         self._secrets = KnownSecrets()
         self._told: list[StoredChunk] = []
         self._is_closed = False
@@ -98,9 +104,9 @@ class ChunkStream:
         self._told = list(chunks)
         self._is_closed = is_closed
 
-    def restart(self, secrets: KnownSecrets) -> None:
+    def restart(self, secrets: KnownSecrets | None = None) -> None:
         """The call is made, maybe again, from its first row; these secrets stay out of what is stored."""
-        self._secrets = secrets
+        self._secrets = secrets or KnownSecrets()
         self._index = 0
         self._held = None
 
@@ -123,6 +129,7 @@ class ChunkStream:
             await self._send(held, has_more=outcome.error is not None)
         if outcome.error is not None or not isinstance(outcome.data, dict):
             return outcome
+        self._is_closed = True  # its last chunk is told: a call that is made again has nothing to add
         mark = mark_of(self._told)
         numbers: dict[str, JsonValue] = {"row_count": self.row_count, "chunk_count": len(self._told)}
         return replace(outcome, data={**outcome.data, **numbers, **dict.fromkeys(keys, mark)})
@@ -189,20 +196,8 @@ class ChunkStream:
             return False
 
     async def _store(self, data: bytes, media_type: str) -> PayloadRef:
-        delays = iter(STORE_SECONDS)
-        while True:
-            try:
-                return await self._tell.payloads.put(
-                    tenant_id=self._command.tenant_id,
-                    organization_id=self._command.organization_id,
-                    data=data,
-                    media_type=media_type,
-                )
-            except NoetlError as exc:
-                delay = next(delays, None)
-                if delay is None or not exc.retryable:
-                    raise
-                await self._tell.sleep(delay)
+        persist = PersistBeforeEmit(self._tell.payloads, self._tell.tables, sleep=self._tell.sleep)
+        return await persist.put(self._place, data, media_type=media_type)
 
     def _encoded(self, rows: list[JsonValue]) -> tuple[bytes, str]:
         told = self._secrets.hide_in_data(rows, whole=True) if self._secrets else rows

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
-from noetl_core.errors import NoetlError
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand, Variables
 
-from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.event_result import EventResult
+from noetl_worker.application.persist_before_emit import failed_result
+
+__all__ = ["CommandEnd", "CommandPark", "failed_result", "parent_ref_id"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnd:
     """What the planner is told when a command is over."""
 
-    result: JsonObject
+    result: EventResult
+    """Of which only `persist_before_emit` can make one."""
     variables: Variables = field(default_factory=Variables)
     logs: PayloadRef | None = None
     """What its calls printed, if anything."""
@@ -29,18 +31,6 @@ class CommandPark:
 
     call: ParkedCall
     timeout_seconds: float
-
-
-def failed_result(error: NoetlError, *, retryable: bool | None = None) -> JsonObject:
-    """The result of a command that could not even be run; there are no bytes to refer to."""
-    outcome = Outcome.failed(
-        kind=ErrorKind.UNKNOWN,
-        code=error.code,
-        message=error.message[:1000],
-        retryable=error.retryable if retryable is None else retryable,
-    )
-    described = outcome.error.to_json() if outcome.error else {}
-    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": described}}
 
 
 def parent_ref_id(command: GrantedCommand) -> str | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
-from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.executions.evaluate import evaluate
 from noetl_core.executions.evaluation import Evaluation
@@ -27,14 +26,15 @@ from noetl_core.playbook.outputs import kept_output, seen
 from noetl_core.playbook.views import Key, NotInView, View
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.payloads import PayloadStore
 from noetl_core.streams.state import Chunk
 from noetl_servicekit.chunk_rows import LoadRows, chunks_of, with_rows
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
 from noetl_worker.application.credential_names import is_credential_name
+from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.lazy_table import LazyChunks, LazyTable, WantedRows
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, failed_with, nothing_stored
 from noetl_worker.application.result_refs import facts_ref, result_ref, view_ref
 
 MAX_VALUE_BYTES = 1024
@@ -49,12 +49,12 @@ _REFERENCE_BYTES = 512
 class EvaluateControl:
     """Pure in what it answers, so that any worker may do it again."""
 
-    def __init__(self, payloads: PayloadStore, rows: LoadRows, loops: LoopResults | None = None) -> None:
-        self._payloads = payloads
+    def __init__(self, persist: PersistBeforeEmit, rows: LoadRows, loops: LoopResults | None = None) -> None:
+        self._persist = persist
         self._loops = loops
         self._rows = rows
 
-    async def __call__(self, command: GrantedCommand, playbook: Playbook) -> JsonObject:
+    async def __call__(self, command: GrantedCommand, playbook: Playbook) -> EventResult:
         """The `result` of the event that closes an internal command; what an expression cannot do is an answer too."""
         evaluation = Evaluation.from_json(command.evaluation or {})
         try:
@@ -64,7 +64,7 @@ class EvaluateControl:
             return _failed(ErrorKind.STORAGE_ACCESS, exc.code, exc.message, retryable=True)
         except InvalidInput as exc:
             return _failed(ErrorKind.TRANSFORM, exc.code, exc.message, retryable=False)
-        return {"status": "ok", "reference": None, "parent_ref": None, "context": {"evaluation": answers}}
+        return nothing_stored({"evaluation": answers})
 
     async def _evaluate(self, command: GrantedCommand, evaluation: Evaluation, playbook: Playbook) -> Recording:
         workload = {} if command.workload is None else await self._rows.values.get(command.workload)
@@ -95,15 +95,15 @@ class EvaluateControl:
 
     async def _told(self, command: GrantedCommand, recording: Recording, step: PlaybookStep) -> JsonObject:
         """The answers, as small as an event wants them; what is too large, or may be a secret, is stored."""
+        whose = ResultPlace(
+            tenant_id=command.tenant_id,
+            organization_id=command.organization_id,
+            execution_id=command.key.execution_id,
+            step=command.step,
+        )
         stored: dict[str, PayloadRef] = {}
         for place in _to_store(recording.values, hide_texts=_speaks_of_credentials(step)):
-            data = encode(recording.values[place])
-            stored[place] = await self._payloads.put(
-                tenant_id=command.tenant_id,
-                organization_id=command.organization_id,
-                data=data,
-                media_type=json_media_type(data),
-            )
+            stored[place] = await self._persist.put(whose, encode(recording.values[place]))
         answers = recording.told(stored)
         size = len(encode(answers))
         if size > MAX_EVENT_BYTES:
@@ -251,7 +251,5 @@ def _speaks_of_credentials(step: PlaybookStep) -> bool:
     return any(is_credential_name(key) for path in paths for key in path)
 
 
-def _failed(kind: ErrorKind, code: str, message: str, *, retryable: bool) -> JsonObject:
-    failed = Outcome.failed(kind=kind, code=code, message=message[:1000], retryable=retryable)
-    error = failed.error.to_json() if failed.error else {}
-    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
+def _failed(kind: ErrorKind, code: str, message: str, *, retryable: bool) -> EventResult:
+    return failed_with(Outcome.failed(kind=kind, code=code, message=message, retryable=retryable))

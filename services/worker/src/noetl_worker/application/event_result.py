@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import InvalidInput
@@ -29,14 +29,43 @@ class ContextTooLarge(InvalidInput):
     code = "CONTROL_CONTEXT_TOO_LARGE"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventResult:
-    """The `result` of an event, and nothing but its four fields."""
+class Proof:
+    """Shows that what a result refers to is stored: `persist_before_emit` has one, and nobody else."""
 
-    status: Literal["ok", "error"]
+    __slots__ = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EventResult(Mapping[str, JsonValue]):
+    """The `result` of an event, and nothing but its four fields; what it refers to is durable, if it refers to any."""
+
+    status: Literal["ok", "error", "break"]
     reference: JsonObject | None
     parent_ref: JsonObject | None
     context: JsonObject
+    proof: Proof = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.proof, Proof):
+            raise TypeError("a result is told by who has stored it")
+
+    def __getitem__(self, key: str) -> JsonValue:
+        return self.to_json()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_json())
+
+    def __len__(self) -> int:
+        return len(self.to_json())
+
+    def telling(self, more: JsonObject) -> EventResult:
+        """The same with more facts about the call."""
+        return replace(self, context={**self.context, **more})
+
+    def broken_off(self) -> EventResult:
+        """The same of a pipeline that a rule has ended well."""
+        return replace(self, status="break") if self.status == "ok" else self
 
     @property
     def ref_id(self) -> str | None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Literal
 
 from noetl_core.canonical import JsonObject, JsonValue
+from noetl_core.errors import NoetlError
 
 
 class ErrorKind(StrEnum):
@@ -149,3 +150,8 @@ class Outcome:
             if facts is not None:
                 envelope[name] = dict(facts)
         return envelope
+
+
+def gone_result(error: NoetlError) -> Outcome:
+    """§9.4: what a call reads cannot be reached; it may be back when it is tried again."""
+    return Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=error.code, message=error.message, retryable=True)

@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
-from noetl_core.collection.documents import HOLDS, MAX_HEADER_BYTES, holds_digests, json_media_type
-from noetl_core.errors import LocatorInvalid, NoetlError, NotCanonical
-from noetl_core.ids import ExecutionId
-from noetl_core.locator import payload_locator, result_locator
+from noetl_core.canonical import JsonObject
+from noetl_core.collection.documents import HOLDS, json_media_type
+from noetl_core.errors import NoetlError
 from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.call_facts import FACTS
-from noetl_core.playbook.large_results import LargeResult, LargeView, compact_view
-from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept, seen
+from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept
 from noetl_core.playbook.selection import ResultPath
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_core.ports.tables import EncodedTable, Tables
-from noetl_servicekit.stored_values import MEDIA_TYPE, EncodedValue, encode_value
+from noetl_servicekit.stored_values import MEDIA_TYPE
 
-from noetl_worker.application.credential_names import without_credentials
-from noetl_worker.application.event_result import ContextTooLarge, EventResult, describe, facts_of, has_unread_facts
-from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.event_result import EventResult, Proof
+from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.prepared_result import Read, ResultPlace, prepare, ref_id, told_alone
 
+__all__ = [
+    "PersistBeforeEmit",
+    "ResultPlace",
+    "failed_result",
+    "failed_with",
+    "lost_result",
+    "nothing_stored",
+    "told_alone",
+]
+
+_STORED: Final = Proof()
 RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
 """Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultPlace:
-    """Whose result it is, and of which step."""
-
-    tenant_id: str
-    organization_id: str
-    execution_id: ExecutionId
-    step: str
 
 
 class PersistBeforeEmit:
@@ -70,9 +68,7 @@ class PersistBeforeEmit:
         That is so when the result cannot be written as JSON, or cannot be stored.
         """
         # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
-        prepared = await asyncio.to_thread(
-            _prepare, place, outcome, _Read(control_paths, fact_paths), kept, self._tables
-        )
+        prepared = await asyncio.to_thread(prepare, place, outcome, Read(control_paths, fact_paths), kept, self._tables)
         outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
@@ -85,25 +81,32 @@ class PersistBeforeEmit:
                 facts = await self.put(place, prepared.facts, media_type=MEDIA_TYPE)
                 reference[FACTS] = {"sha256": facts.sha256, "bytes": facts.bytes}
         except NoetlError as exc:
-            lost = Outcome.failed(
-                kind=ErrorKind.STORAGE_ACCESS,
-                code=REFERENCE_NOT_AVAILABLE,
-                message=f"the result could not be stored: {exc.message}",
-                retryable=True,
-                meta=outcome.meta,
-            )
-            prepared = _prepare(place, lost, _Read(), kept, self._tables)
+            prepared = prepare(place, lost_result(exc.message, outcome.meta), Read(), kept, self._tables)
             outcome, context = prepared.outcome, prepared.context
         return EventResult(
             status=outcome.status,
             reference=reference,
             parent_ref=None if parent_ref_id is None else {"ref_id": parent_ref_id},
             context=context,
+            proof=_STORED,
         )
 
-    async def store_told(self, place: ResultPlace, body: bytes) -> JsonObject:
-        """The reference of outcomes that were spelt before; raises what kept them from being stored."""
-        return _reference(place, await self.put(place, body), kept=PLAINLY_KEPT, view=None, table=None)
+    async def rows(
+        self, place: ResultPlace, bodies: Sequence[bytes], *, context: JsonObject, parent_ref_id: str | None
+    ) -> EventResult:
+        """The outcomes of a frame's rows, spelt one by one (`told_alone`), as one payload.
+
+        Raises what kept them from being stored.
+        """
+        body = b"[" + b",".join(bodies) + b"]"
+        ref = await self.put(place, body)
+        return EventResult(
+            status="ok",
+            reference=_reference(place, ref, kept=PLAINLY_KEPT, view=None, table=None),
+            parent_ref=None if parent_ref_id is None else {"ref_id": parent_ref_id},
+            context={**context, "size_bytes": len(body)},
+            proof=_STORED,
+        )
 
     async def put(self, place: ResultPlace, body: bytes, *, media_type: str = "") -> PayloadRef:
         """Store bytes, JSON if nothing else is said, again and again for a while; raises what kept them from that."""
@@ -124,105 +127,11 @@ class PersistBeforeEmit:
                 await self._sleep(delay)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What control expressions read of a result, and of what is known about its call."""
-
-    control_paths: Collection[ResultPath] = ()
-    fact_paths: Collection[ResultPath] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prepared:
-    """An outcome as it can be told, its bytes, what the event says about it, and what stands for a large result."""
-
-    outcome: Outcome
-    body: EncodedValue
-    context: JsonObject
-    view: bytes | None = None
-    facts: bytes | None = None
-    """Of the call, if control expressions read more of them than the event has."""
-    media_type: str = MEDIA_TYPE
-    table_holds: bool = False
-    """A table whose rest, beside the rows, refers to payloads."""
-
-
-def _prepare(place: ResultPlace, outcome: Outcome, read: _Read, kept: Kept, tables: Tables) -> _Prepared:
-    try:
-        told = _without_credentials(outcome)
-        result = told.result()
-        body = encode_value(result, tables)
-        large = _large_view(place, result, body, kept)
-        shown = seen(result if large is None else LargeResult(large, result), kept)
-        context = describe(
-            told,
-            size_bytes=len(body.data),
-            control_paths=read.control_paths,
-            fact_paths=read.fact_paths,
-            seen=shown,
-            kept=kept,
-        )
-        view = None if large is None else encode(large.to_json())
-        is_table = body.table is not None
-        return _Prepared(
-            outcome=told,
-            body=body,
-            context=context,
-            view=view,
-            facts=encode(facts_of(told)) if has_unread_facts(context) else None,
-            media_type=body.media_type if is_table else json_media_type(body.data),
-            table_holds=is_table and holds_digests(body.data[:MAX_HEADER_BYTES]),
-        )
-    except (NotCanonical, ContextTooLarge) as refusal:
-        code = "RESULT_NOT_JSON" if isinstance(refusal, NotCanonical) else refusal.code
-        message = f"the result cannot be told: {refusal.message}"
-        refused = Outcome.failed(kind=ErrorKind.SCHEMA, code=code, message=message, meta=outcome.meta)
-        body = EncodedValue(data=encode(refused.result()))
-        context = describe(refused, size_bytes=len(body.data), control_paths=())
-        return _Prepared(outcome=refused, body=body, context=context)
-
-
-def told_alone(outcome: Outcome) -> tuple[Outcome, bytes]:
-    """An outcome as it can be told, and its bytes, for one that is stored together with others."""
-    try:
-        told = _without_credentials(outcome)
-        return told, encode(told.result())
-    except NotCanonical as refusal:
-        message = f"the result cannot be told: {refusal.message}"
-        refused = Outcome.failed(kind=ErrorKind.SCHEMA, code="RESULT_NOT_JSON", message=message, meta=outcome.meta)
-        return refused, encode(refused.result())
-
-
-def _large_view(place: ResultPlace, result: JsonValue, body: EncodedValue, kept: Kept) -> LargeView | None:
-    """§9.2: above the limit templates see a compact view, which is stored beside the result."""
-    if body.plain_bytes <= kept.inline_max_bytes:
-        return None
-    sha256 = sha256_hex(body.data)
-    ref = _ref_id(place, sha256) or str(
-        payload_locator(tenant_id=place.tenant_id, organization_id=place.organization_id, sha256=sha256)
-    )
-    view = compact_view(result, ref=ref, sha256=sha256, size_bytes=len(body.data), kept=kept)
-    return LargeView.of(result, view, kept, body.index())
-
-
-def _without_credentials(outcome: Outcome) -> Outcome:
-    if outcome.error is None:
-        return outcome
-    return replace(outcome, error=replace(outcome.error, message=without_credentials(outcome.error.message)))
-
-
-def _ref_id(place: ResultPlace, sha256: str) -> str | None:
-    try:
-        return str(result_locator(execution_id=place.execution_id, step=place.step, result_id=sha256[:16]))
-    except LocatorInvalid:  # a step may be called `..`, a segment may not
-        return None
-
-
 def _reference(
     place: ResultPlace, ref: PayloadRef, *, kept: Kept, view: PayloadRef | None, table: EncodedTable | None
 ) -> JsonObject:
     reference: JsonObject = {
-        "ref_id": _ref_id(place, ref.sha256) or ref.uri,
+        "ref_id": ref_id(place, ref.sha256) or ref.uri,
         "type": "object_store",
         "uri": ref.uri,
         "sha256": ref.sha256,
@@ -240,3 +149,37 @@ def _reference(
     if ref.hint is not None:
         reference[IPC] = ref.hint.to_json()
     return reference
+
+
+def lost_result(reason: str, meta: OutcomeMeta) -> Outcome:
+    """What the outcome of a call becomes whose bytes could not be stored."""
+    return Outcome.failed(
+        kind=ErrorKind.STORAGE_ACCESS,
+        code=REFERENCE_NOT_AVAILABLE,
+        message=f"the result could not be stored: {reason}"[:1000],
+        retryable=True,
+        meta=meta,
+    )
+
+
+def failed_result(error: NoetlError, *, retryable: bool | None = None) -> EventResult:
+    """The result of a command that could not even be run; there are no bytes to refer to."""
+    decided = error.retryable if retryable is None else retryable
+    return failed_with(
+        Outcome.failed(kind=ErrorKind.UNKNOWN, code=error.code, message=error.message, retryable=decided)
+    )
+
+
+def failed_with(outcome: Outcome, *, retryable: bool | None = None) -> EventResult:
+    """The result of what failed as a whole; what the outcome kept besides its error is not stored, and not told."""
+    told, _ = told_alone(outcome)
+    described = told.error.to_json() if told.error else {}
+    described["message"] = str(described.get("message", ""))[:1000]
+    if retryable is not None:
+        described["retryable"] = retryable
+    return nothing_stored({"error": described}, status="error")
+
+
+def nothing_stored(context: JsonObject, *, status: Literal["ok", "error"] = "ok") -> EventResult:
+    """A result that refers to nothing: what there is to know of it stands in its context."""
+    return EventResult(status=status, reference=None, parent_ref=None, context=context, proof=_STORED)

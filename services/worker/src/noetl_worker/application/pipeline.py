@@ -26,12 +26,13 @@ from noetl_core.playbook.model import (
     WorkbookTask,
 )
 from noetl_core.ports.commands import GrantedCommand
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 
 from noetl_worker.application.child_calls import Asked, ChildCalls, Waiting, read_call
 from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.keychain import Keychain
-from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.outcome import ErrorKind, Outcome, gone_result
 from noetl_worker.application.pages import Pages
 from noetl_worker.application.parked_loop import WaitingItem
 from noetl_worker.application.parked_pipeline import Stand, decode_stand, encode_stand
@@ -125,6 +126,20 @@ class Pipeline:
             run.go_on_from(await asyncio.to_thread(decode_stand, stand, names, iteration))
         return await self._go_on(run)
 
+    async def is_tried_again(
+        self, command: GrantedCommand, step: Step, gone: Outcome, *, workbook: Mapping[str, WorkbookTask]
+    ) -> bool:
+        """Whether the first task wants to read again what could not be reached; returns when it is time for that."""
+        ctx = dict(command.variables.values)
+        run = PipelineRun(command, step, PipelineScope(outer={**ctx, "ctx": ctx, "steps": {}}), workbook, {})
+        try:
+            _, _, retry = run.go_back_to(step.tasks[0], gone)
+        except (TemplateFailed, NotFound):
+            return False
+        if retry is not None:
+            await self._sleep(retry.delay(run=gone.meta.attempt, chance=self._chance))
+        return retry is not None
+
     async def return_to_producer(self, end: PipelineEnd, lost: Outcome) -> PipelineEnd | PipelinePark | None:
         """A result that could not be stored is a failure of the task that made it: its rules may have it run again.
 
@@ -132,22 +147,31 @@ class Pipeline:
         """
         run = end.run
         task = next((task for task in run.step.tasks if task.label == run.scope.last_label), None) if run else None
-        if run is None or task is None or task.loop is not None or task.tool.stream is not None:
-            return None  # items of a loop are told apart, and chunks that were told stay told
+        if run is None or task is None:
+            return None
         try:
-            attempt = lost.meta.attempt
-            action, retry = run.judge(task, run.tool_of(task), lost, attempt)
+            outcome, action, retry = run.go_back_to(task, lost)
         except (TemplateFailed, NotFound):
             return None
         run.position = run.step.tasks.index(task)
-        if action.do is Do.JUMP:
-            run.follow(task, lost, action)
-        elif retry is not None and attempt < retry.attempts:
-            await self._sleep(retry.delay(run=attempt, chance=self._chance))
-            run.attempts_before = attempt
+        if retry is not None:
+            await self._sleep(retry.delay(run=outcome.meta.attempt, chance=self._chance))
+        elif action.do is Do.JUMP:
+            run.follow(task, outcome, action)
         else:
             return None
         return await self._go_on(run)
+
+    async def _lost(self, run: PipelineRun, task: Task, lost: Outcome) -> PipelineEnd | None:
+        """What a task reads or tells cannot be stored or is gone: its rules say whether it is tried again."""
+        try:
+            outcome, action, retry = run.go_back_to(task, lost)
+        except TemplateFailed as exc:
+            return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
+        if retry is None:
+            return run.follow(task, outcome, action)
+        await self._sleep(retry.delay(run=outcome.meta.attempt, chance=self._chance))
+        return None
 
     async def _go_on(self, run: PipelineRun) -> PipelineEnd | PipelinePark:
         try:
@@ -169,6 +193,7 @@ class Pipeline:
     async def _run_loop(self, run: PipelineRun, task: Task, loop: TaskLoop) -> PipelineEnd | None:
         """Run a task for each item of its loop; whether one of them ends in `break` concerns only that item."""
         parked, run.answered = run.answered, None
+        before, run.attempts_before = run.attempts_before, 0
         stand = parked.loop if isinstance(parked, Stand) else None
         answered = run.command.parked.call_id if stand and run.command.parked else ""
         try:
@@ -183,6 +208,7 @@ class Pipeline:
                 return run.failed(ErrorKind.SCHEMA, "RESULT_NOT_JSON", exc.message)
             raise _Waits(PipelinePark(stand=data, waiting=items.stand.next_call.waiting(self._clock())))
         outcome = items.told()
+        outcome = replace(outcome, meta=replace(outcome.meta, attempt=before + 1))
         return run.follow(task, outcome, Action(do=Do.FAIL if outcome.error else Do.CONTINUE))
 
     async def _run_item(self, item: PipelineRun) -> Outcome | ItemWait:
@@ -199,7 +225,11 @@ class Pipeline:
             stream = None
             if self._streams is not None:
                 await self._streams.load(run, task)
-                stream = await self._streams.open(run, task, tool)
+                # Made again for a result that was lost, a call goes on with its stream: what was told stays told.
+                stream = run.stream if run.attempts_before else await self._streams.open(run, task, tool)
+                run.stream = stream
+            if stream is not None:
+                stream.restart()
             if tool.paginate is not None:
                 pages = Pages.begin(tool.paginate, run.names(task, 1), run.now)
                 return await self._run_pages(run, task, tool, pages, stream)
@@ -208,9 +238,11 @@ class Pipeline:
         except TemplateFailed as exc:
             return run.failed(ErrorKind.TRANSFORM, exc.code, exc.message)
         except NotFound as exc:
-            return run.failed(ErrorKind.NOT_FOUND, exc.code, exc.message)
+            if exc.code != REFERENCE_NOT_AVAILABLE:
+                return run.failed(ErrorKind.NOT_FOUND, exc.code, exc.message)
+            return await self._lost(run, task, gone_result(exc))
         except ChunkNotTold as exc:
-            return run.follow(task, exc.outcome, Action(do=Do.FAIL))
+            return await self._lost(run, task, exc.outcome)
 
     async def _run_pages(
         self, run: PipelineRun, task: Task, tool: Tool, pages: Pages, stream: ChunkStream | None

@@ -25,6 +25,7 @@ from noetl_core.timestamps import format_time
 
 from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.child_calls import Asked, Waiting
+from noetl_worker.application.chunk_stream import ChunkStream
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.parked_loop import LoopStand, WaitingItem
@@ -73,6 +74,10 @@ class PipelineRun:
     """The pipeline whose task loops, if it runs one item of that loop."""
     attempts_before: int = 0
     """How often the task that runs next has run already, if its result was lost."""
+    returns: dict[str, int] = field(default_factory=dict)
+    """How often each task was gone back to, since what it gave or read was lost."""
+    stream: ChunkStream | None = None
+    """Of the task that ran last, if it streams."""
     is_storable: bool = False
     """Whether what it remembers has been seen to have bytes."""
 
@@ -209,6 +214,18 @@ class PipelineRun:
             except TemplateFailed:
                 continue  # §5.1: what cannot be rendered leaves its target as it was
         return action, retry_of(action, see(), now=self.now) if action.do is Do.RETRY else None
+
+    def go_back_to(self, task: Task, lost: Outcome) -> tuple[Outcome, Action, Retry | None]:
+        """What the rules of a task make of a loss: it counts as one more of its runs, so that they come to an end."""
+        attempt = max(lost.meta.attempt, self.returns.get(task.label, 0) + 1)
+        self.returns[task.label] = attempt
+        outcome = replace(lost, meta=replace(lost.meta, attempt=attempt))
+        action, retry = self.judge(task, self.tool_of(task), outcome, attempt)
+        if retry is not None and attempt >= retry.attempts:
+            retry = None
+        if retry is not None:
+            self.attempts_before = attempt
+        return outcome, action, retry
 
     def follow(self, task: Task, outcome: Outcome, action: Action) -> PipelineEnd | None:
         """Go where the action leads."""

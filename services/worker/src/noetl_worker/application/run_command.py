@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
-from noetl_core.collection.documents import json_media_type
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.step_scope import SCOPE, scope_names_read, scope_told
 from noetl_core.payloads import PayloadRef
@@ -29,8 +29,8 @@ from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
-from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.outcome import ErrorKind, Outcome, gone_result
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, lost_result
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.run_frame import RunFrame
@@ -62,7 +62,7 @@ class RunCommand:
         self._persist = persist
         self._payloads = payloads
         self._store_output = StoreOutput(payloads)
-        self._evaluate_control = EvaluateControl(payloads, rows, loops)
+        self._evaluate_control = EvaluateControl(persist, rows, loops)
         self._items = LoopItems(rows.values)
         self._run_frame = RunFrame(
             names=names,
@@ -108,7 +108,7 @@ class RunCommand:
             variables = await self._variables(place, end.variables)
             scope = {} if command.item else await self._scope(place, playbook.steps[command.step], end.step_scope)
         except NoetlError as exc:  # From here on the tools have run: nothing may raise, or they would run again.
-            lost = replace(_not_stored(exc), meta=end.outcome.meta)
+            lost = lost_result(f"a variable: {exc.message}", end.outcome.meta)
             end, variables, scope = PipelineEnd(outcome=lost), Variables(), {}
         stored = await self._persist(
             place,
@@ -119,12 +119,10 @@ class RunCommand:
             parent_ref_id=parent_ref_id(command),
             kept=kept_output(playbook, command.step),
         )
-        result: JsonObject = {**stored.to_json(), "context": {**stored.context, **scope}}
-        if end.broke and result["status"] == "ok":
-            result["status"] = "break"
+        result = stored.telling(scope)
         if stored.reference is None and end.outcome.error is None:
             lost = _result_not_stored(stored, end.outcome)
-        return CommandEnd(result=result, variables=variables), lost
+        return CommandEnd(result=result.broken_off() if end.broke else result, variables=variables), lost
 
     async def _parked(self, place: ResultPlace, park: PipelinePark) -> CommandEnd | CommandPark:
         """Bytes first: nobody is told that a command waits whose pipeline could not go on."""
@@ -137,14 +135,25 @@ class RunCommand:
         return CommandPark(call=call, timeout_seconds=waiting.timeout_seconds)
 
     async def _run(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd | PipelinePark:
+        """Run the tasks; while what they read is out of reach, the rules of the first one say how often it is tried."""
+        step = playbook.steps[command.step]
+        for attempt in itertools.count(1):
+            end = await self._run_once(command, playbook)
+            if not isinstance(end, Outcome):
+                return end
+            gone = replace(end, meta=replace(end.meta, attempt=attempt))
+            if not await self._pipeline.is_tried_again(command, step, gone, workbook=playbook.workbook):
+                return PipelineEnd(outcome=gone)
+        raise AssertionError("unreachable")
+
+    async def _run_once(self, command: GrantedCommand, playbook: Playbook) -> PipelineEnd | PipelinePark | Outcome:
         step = playbook.steps[command.step]
         try:
             stand = await self._payloads.get(command.parked.pipeline) if command.parked else None
             names = await self._names(command, playbook)
             iteration = await self._iteration(command, step)
         except NotFound as exc:
-            outcome = Outcome.failed(kind=ErrorKind.STORAGE_ACCESS, code=exc.code, message=exc.message, retryable=True)
-            return PipelineEnd(outcome=outcome)
+            return gone_result(exc)
         return await self._pipeline(
             command,
             step,
@@ -179,12 +188,7 @@ class RunCommand:
             if len(body) <= MAX_VALUE_BYTES and not (hide_credentials and is_credential_name(name)):
                 small[name] = value
             else:
-                refs[name] = await self._payloads.put(
-                    tenant_id=place.tenant_id,
-                    organization_id=place.organization_id,
-                    data=body,
-                    media_type=json_media_type(body),
-                )
+                refs[name] = await self._persist.put(place, body)
         return Variables(values=small, refs=refs)
 
 
@@ -197,13 +201,4 @@ def _result_not_stored(stored: EventResult, outcome: Outcome) -> Outcome:
         message=str(told.get("message", "")),
         retryable=True,
         meta=outcome.meta,
-    )
-
-
-def _not_stored(error: NoetlError) -> Outcome:
-    return Outcome.failed(
-        kind=ErrorKind.STORAGE_ACCESS,
-        code=REFERENCE_NOT_AVAILABLE,
-        message=f"a variable could not be stored: {error.message}",
-        retryable=True,
     )

@@ -17,12 +17,20 @@ from noetl_core.stages.rows import FrameRows
 from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
 from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
+from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
-from noetl_worker.application.outcome import ErrorKind, Outcome
-from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, told_alone
+from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.persist_before_emit import (
+    PersistBeforeEmit,
+    ResultPlace,
+    failed_with,
+    lost_result,
+    nothing_stored,
+    told_alone,
+)
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.scopes import FIXED_NAMES
@@ -44,6 +52,19 @@ class _Told:
     breaks: int = 0
     first_error: JsonObject | None = None
     variables: dict[str, JsonValue] = field(default_factory=dict)
+    stop: int = 0
+    """Where the rows begin that have not run."""
+
+    @classmethod
+    def of(cls, frame: FrameRows, ends: Sequence[PipelineEnd], rows: Sequence[JsonValue]) -> _Told:
+        """The outcomes of rows, or the one of all of them."""
+        told = cls(stop=frame.start + len(ends))
+        for number, end in enumerate(ends):
+            told.take(frame.start + number, end)
+        if frame.bounds.process == "frame":
+            told.stop, told.success = frame.start + len(rows), len(rows)
+            told.breaks = len(rows) if told.breaks else 0
+        return told
 
     def take(self, index: int, end: PipelineEnd) -> None:
         """The outcome of the row at an index of the loop."""
@@ -108,27 +129,36 @@ class RunFrame:
         except NotFound as exc:
             return CommandEnd(result=failed_result(exc, retryable=True))
         rows = within_bytes(rows, frame.bounds.max_bytes)
-        captured = CapturedOutput()
-        told = _Told()
         if frame.bounds.process == "frame":
-            end = await self._run(command, playbook, names, _whole(step, frame, rows), key=f"frame/{frame.start}")
-            _keep(captured, end.captured)
-            if end.outcome.error is not None:
-                logs = await self._store_output(command, captured)
-                return CommandEnd(result=_failed(end.outcome), logs=logs)
-            told.take(frame.start, end)
-            told.success, told.breaks = len(rows), len(rows) if end.broke else 0
-            done = len(rows)
+            whole = _whole(step, frame, rows)
+            ends = [await self._run(command, playbook, names, whole, key=f"frame/{frame.start}")]
         else:
             ends = await self._run_rows(command, playbook, names, rows, until=began + frame.bounds.max_seconds)
-            for number, end in enumerate(ends):
-                told.take(frame.start + number, end)
-                _keep(captured, end.captured)
-            done = len(ends)
-            if told.failed and _is_tried_again(command, step, frame):
-                logs = await self._store_output(command, captured)
-                return CommandEnd(result=_failed(ends[0].outcome, retryable=True), logs=logs)
-        return await self._told(command, place, frame, told, captured, stop=frame.start + done, began=began)
+        while True:
+            failed = next((end.outcome for end in ends if end.outcome.error), None)
+            is_tried_again = _is_tried_again(command, step, frame)
+            if failed is not None and (is_tried_again or frame.bounds.process == "frame"):
+                result = failed_frame(failed, retryable=True if is_tried_again else None)
+                return CommandEnd(result=result, logs=await self._store_output(command, _captured(ends)))
+            told = _Told.of(frame, ends, rows)
+            try:
+                return await self._told(command, place, frame, told, _captured(ends), began=began)
+            except NoetlError as exc:
+                again = await self._returned(ends, exc)
+                if again is None:  # The tools have run; another attempt has the same keys for its effects.
+                    return CommandEnd(result=failed_with(lost_result(exc.message, OutcomeMeta())))
+                ends = again
+
+    async def _returned(self, ends: Sequence[PipelineEnd], lost: NoetlError) -> list[PipelineEnd] | None:
+        """Rows that cannot be stored go back to the tasks that made them, as their rules say; None if no rule does."""
+        returned, is_any = list(ends), False
+        for number, end in enumerate(ends):
+            if end.outcome.error is not None or end.run is None:
+                continue
+            again = await self._pipeline.return_to_producer(end, lost_result(lost.message, end.outcome.meta))
+            if again is not None:
+                returned[number], is_any = _not_parked(again), True
+        return returned if is_any else None
 
     async def _claimed(
         self,
@@ -146,10 +176,10 @@ class RunFrame:
             command, frame=frame, cursor=loop.cursor, names=names, keychain=playbook.keychain, place=place
         )
         if isinstance(found, Outcome):
-            return CommandEnd(result=_failed(found))
+            return CommandEnd(result=failed_frame(found))
         start, rows = found
         if not rows:
-            return CommandEnd(result=_found_nothing(frame))
+            return CommandEnd(result=nothing_stored(_found_nothing(frame)))
         return replace(frame, start=start, stop=start + len(rows), total=start + len(rows), claims=False), rows
 
     async def _told(
@@ -160,36 +190,24 @@ class RunFrame:
         told: _Told,
         captured: CapturedOutput,
         *,
-        stop: int,
         began: float,
     ) -> CommandEnd:
-        """Bytes first: the outcomes are one list, whatever the number of rows."""
-        body = b"[" + b",".join(told.bodies) + b"]"
-        try:
-            reference = await self._persist.store_told(place, body)
-            variables = await self._store_variables(place, told.variables)
-        except NoetlError as exc:  # The tools have run; another attempt has the same keys for its effects.
-            return CommandEnd(result=failed_result(exc, retryable=True))
+        """Bytes first: the outcomes are one payload, whatever the number of rows. Raises what keeps them from that."""
+        variables = await self._store_variables(place, told.variables)
         counts: JsonObject = {
-            "stop": stop,
+            "stop": told.stop,
             "success": told.success,
             "failed": told.failed,
             "breaks": told.breaks,
             "first_error": told.first_error,
         }
         context: JsonObject = {
-            "row_count": stop - frame.start,
-            "size_bytes": len(body),
+            "row_count": told.stop - frame.start,
             "duration_ms": round((self._clock() - began) * 1000, 3),
             FRAME_COUNTS: counts,
         }
         parent = parent_ref_id(command)
-        result: JsonObject = {
-            "status": "ok",
-            "reference": reference,
-            "parent_ref": None if parent is None else {"ref_id": parent},
-            "context": context,
-        }
+        result = await self._persist.rows(place, told.bodies, context=context, parent_ref_id=parent)
         return CommandEnd(result=result, variables=variables, logs=await self._store_output(command, captured))
 
     async def _run_rows(
@@ -257,12 +275,7 @@ class RunFrame:
                     kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message, retryable=exc.retryable
                 )
                 return PipelineEnd(outcome=failed)
-            if isinstance(end, PipelinePark):  # refused at registration, but for what a template names
-                message = "a playbook that is waited for cannot run in frames"
-                return PipelineEnd(
-                    outcome=Outcome.failed(kind=ErrorKind.UNKNOWN, code="WAIT_IN_FRAME", message=message)
-                )
-            return end
+            return _not_parked(end)
 
 
 def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
@@ -306,17 +319,27 @@ def _with_variables(names: Mapping[str, object], variables: Mapping[str, JsonVal
     return {**names, **variables, **(steps if isinstance(steps, Mapping) else {}), **own, "ctx": seen, "workload": seen}
 
 
-def _keep(captured: CapturedOutput, printed: CapturedOutput) -> None:
-    for output in (*printed.first, *printed.last):
-        captured.keep(output)
-    captured.left_out += printed.left_out
+def _captured(ends: Sequence[PipelineEnd]) -> CapturedOutput:
+    captured = CapturedOutput()
+    for end in ends:
+        for output in (*end.captured.first, *end.captured.last):
+            captured.keep(output)
+        captured.left_out += end.captured.left_out
+    return captured
+
+
+def _not_parked(end: PipelineEnd | PipelinePark) -> PipelineEnd:
+    """What waits is refused at registration, but for what a template names."""
+    if isinstance(end, PipelineEnd):
+        return end
+    message = "a playbook that is waited for cannot run in frames"
+    return PipelineEnd(outcome=Outcome.failed(kind=ErrorKind.UNKNOWN, code="WAIT_IN_FRAME", message=message))
 
 
 def _found_nothing(frame: FrameRows) -> JsonObject:
-    """The result of a frame whose claim gave no rows: its slot looks no more."""
+    """What is told of a frame whose claim gave no rows: its slot looks no more."""
     counts: JsonObject = {"stop": frame.start, "success": 0, "failed": 0, "breaks": 0, "first_error": None}
-    context: JsonObject = {"row_count": 0, FRAME_COUNTS: counts}
-    return {"status": "ok", "reference": None, "parent_ref": None, "context": context}
+    return {"row_count": 0, FRAME_COUNTS: counts}
 
 
 def _is_tried_again(command: GrantedCommand, step: Step, frame: FrameRows) -> bool:
@@ -325,11 +348,6 @@ def _is_tried_again(command: GrantedCommand, step: Step, frame: FrameRows) -> bo
     return is_fanout and command.attempt < frame.bounds.max_attempts
 
 
-def _failed(outcome: Outcome, *, retryable: bool | None = None) -> JsonObject:
+def failed_frame(outcome: Outcome, *, retryable: bool | None = None) -> EventResult:
     """The failure of a frame that was processed as a whole; what it kept besides its error is not stored."""
-    told, _ = told_alone(outcome)
-    described = told.error.to_json() if told.error else {}
-    described["message"] = str(described.get("message", ""))[:1000]
-    if retryable is not None:
-        described["retryable"] = retryable
-    return {"status": "error", "reference": None, "parent_ref": None, "context": {"error": described}}
+    return failed_with(outcome, retryable=retryable)

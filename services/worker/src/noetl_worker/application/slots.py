@@ -239,7 +239,7 @@ class Slots:
             lambda: self._commands.complete(
                 self._worker,
                 running.command.key,
-                end.result,
+                dict(end.result),
                 wants_next=not self._is_draining,
                 variables=end.variables,
                 logs=end.logs,
