@@ -13,13 +13,14 @@ from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonValue
 from noetl_core.catalog import to_draft
-from noetl_core.errors import InvalidInput, LeaseLost, NoetlError, Unavailable
+from noetl_core.errors import InvalidInput, LeaseLost, NoetlError, NotFound, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
-from noetl_core.payloads import refer_to_digest
+from noetl_core.payloads import PayloadRef, refer_to_digest
 from noetl_core.playbook.model import Step
 from noetl_core.playbook.support import EVERYTHING
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import CommandKey, GrantedCommand, ToldChunk, Worker
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 from noetl_core.streams.events import CallPartial
 from noetl_core.streams.state import Place
 from noetl_servicekit.chunk_rows import LoadRows, StoredChunk, is_streamed, mark_of, reads_rows
@@ -28,6 +29,7 @@ from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.chunk_stream import ChunkNotTold, ChunkStream, TellChunks
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import lost_result
 from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.resting import Resting
@@ -397,3 +399,92 @@ async def test_a_chunk_that_is_gone_when_its_turn_comes_is_not_told() -> None:
     assert failure.value.outcome.error is not None
     assert failure.value.outcome.error.code == "REFERENCE_NOT_AVAILABLE"
     assert setup.planner.told == []
+
+
+# --- lost data --------------------------------------------------------------------------------------------
+
+
+RETRY = "rules: [{when: \"{{ error.code == 'REFERENCE_NOT_AVAILABLE' }}\", then: {do: retry, attempts: 3, delay: 0}}]"
+
+
+async def test_a_streaming_call_whose_result_is_lost_is_made_again_and_tells_nothing_twice() -> None:
+    setup, tool = Setup(), Streaming([1, 2, 3])
+    pipeline = Pipeline(tool, sleep=setup.tell.sleep, chance=lambda: 0.0, streams=setup.tell)
+    step = step_of(f"  tool: {{kind: duckdb, command: x, spec: {{stream: {{chunk_rows: 2}}, policy: {{{RETRY}}}}}}}\n")
+    end: Any = await pipeline(COMMAND, step, {"ctx": {}})
+    returned = 0
+    while True:
+        again = await pipeline.return_to_producer(end, lost_result("no room", end.outcome.meta))
+        if again is None:
+            break
+        returned, end = returned + 1, again
+        assert end.outcome.data["row_count"] == 3
+
+    assert (returned, len(tool.asked)) == (2, 3)  # three runs in all, as the rule says
+    assert [(one.call, one.chunk_index) for one in setup.planner.told] == [(0, 0), (0, 1)]
+
+
+class RefusingStore(InMemoryPayloadStore):
+    """Has no room, or loses what it had, a number of times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = self.misses = 0
+
+    async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+        if self.refusals:
+            self.refusals -= 1
+            raise InvalidInput("there is no room")
+        return await super().put(tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type)
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        if self.misses:
+            self.misses -= 1
+            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE)
+        return await super().get(ref)
+
+
+def on_refusing_store() -> tuple[Setup, RefusingStore]:
+    setup, store = Setup(), RefusingStore()
+    setup.payloads, setup.tell = store, replace(setup.tell, payloads=store)
+    return setup, store
+
+
+@pytest.mark.parametrize(("refusals", "is_told"), [(2, True), (3, False)])
+async def test_pages_that_cannot_be_stored_are_asked_for_again_as_the_rules_say(refusals: int, is_told: bool) -> None:
+    setup, store = on_refusing_store()
+    store.refusals = refusals
+
+    class Server:
+        async def run(self, call: ToolCall) -> Outcome:
+            asked: Any = call.render(call.config.get("params"))
+            return Outcome(data={"status_code": 200, "data": rows(asked["p"]) if asked["p"] < 3 else []})
+
+    policy = f"{{paginate: {{by: page, param: p}}, {RETRY}}}"
+    end = await run(f"  tool: {{kind: http, url: x, spec: {{stream: {{}}, policy: {policy}}}}}\n", Server(), setup)
+
+    if is_told:
+        assert end.outcome.error is None
+        assert [(one.chunk_index, one.has_more) for one in setup.planner.told] == [(0, True), (1, False)]
+    else:
+        assert end.outcome.error is not None
+        assert end.outcome.error.code == REFERENCE_NOT_AVAILABLE
+        assert setup.planner.told == []
+
+
+async def test_a_task_whose_rows_are_gone_may_go_back_to_the_task_that_made_them() -> None:
+    setup, store = on_refusing_store()
+    store.misses = 1
+    tool = Streaming([1, 2, 3])
+    jump = RETRY.replace("do: retry, attempts: 3, delay: 0", "do: jump, to: one")
+    end = await run(
+        "  tool:\n"
+        "  - {name: one, kind: duckdb, command: x, spec: {stream: {chunk_rows: 9}}}\n"
+        f"  - {{name: two, kind: noop, input: {{rows: '{{{{ one.rows }}}}'}}, spec: {{policy: {{{jump}}}}}}}\n",
+        tool,
+        setup,
+    )
+
+    assert end.outcome.error is None
+    assert tool.asked[-1] == {"rows": rows(1, 2, 3)}
+    assert [one.call for one in setup.planner.told] == [0, 1]

@@ -158,7 +158,7 @@ async def test_a_frame_that_can_never_be_stored_comes_to_an_end() -> None:
         "loop.done",
         "playbook.failed",
     ]
-    failed = [one.envelope.result for one in came.events if one.envelope.event_type == "frame.failed"]
+    failed: list[Any] = [one.envelope.result for one in came.events if one.envelope.event_type == "frame.failed"]
     assert {one["context"]["error"]["code"] for one in failed} == {"REFERENCE_NOT_AVAILABLE"}
 
 
