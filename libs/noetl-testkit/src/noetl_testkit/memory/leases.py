@@ -121,6 +121,12 @@ class InMemoryShardLeases:
     def _log_branch(self) -> str:
         return f"in-memory.{self._restores}"
 
+    def depose(self, role: str, instance: str, *, heir: str) -> None:
+        """What a test does whose replica is to lose its shards unawares: another one has them now, in a new epoch."""
+        for key, shard in self._shards.items():
+            if key[0] == role and shard.instance == instance and (role, heir) in self._runtimes:
+                self._shards[key] = _Shard(epoch=shard.epoch + 1, instance=heir, leased_until=shard.leased_until)
+
     def _rows(self, role: str, now: datetime) -> list[LeaseRow]:
         rows = [
             LeaseRow(shard=number, epoch=shard.epoch, instance=shard.instance, expired=shard.leased_until <= now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from noetl_core.canonical import encode
@@ -33,8 +34,17 @@ MAX_WAIT_SECONDS: Final = 5.0
 class QueryExecutions:
     """A client that has just started an execution sees it, and nothing that it saw ever goes back."""
 
-    def __init__(self, *, projections: Projections, log: EventLog, signal: CommitSignal, metrics: ApiMetrics) -> None:
+    def __init__(
+        self,
+        *,
+        projections: Projections,
+        log: EventLog,
+        signal: CommitSignal,
+        metrics: ApiMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._projections = projections
+        self._clock = clock
         self._log = log
         self._signal = signal
         self._metrics = metrics
@@ -44,13 +54,13 @@ class QueryExecutions:
     ) -> ExecutionView:
         """One execution as of its head, or of `min_version` if that is later."""
         visible = visible_scope(caller, scope)
-        deadline = time.monotonic() + MAX_WAIT_SECONDS
+        deadline = self._clock() + MAX_WAIT_SECONDS
         with self._signal.watching(execution_id) as watcher:
             while True:
                 view = await self._current(visible, execution_id)
                 if view.stream_version >= min_version:
                     return view
-                seconds = deadline - time.monotonic()
+                seconds = deadline - self._clock()
                 if seconds <= 0:
                     raise DeadlinePassed(
                         f"execution {execution_id} is at version {view.stream_version}, not yet at {min_version}"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
@@ -55,6 +56,7 @@ class RunCommand:
         loops: LoopResults | None = None,
         frame_pipeline: Pipeline | None = None,
         claim_rows: ClaimRows | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._playbooks = playbooks
         self._names = names
@@ -72,6 +74,7 @@ class RunCommand:
             store_output=self._store_output,
             store_variables=self._variables,
             claim_rows=claim_rows,
+            clock=clock,
         )
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:

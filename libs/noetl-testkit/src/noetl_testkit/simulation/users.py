@@ -1,0 +1,57 @@
+"""People who start executions, and some of whom change their minds; they repeat what was not answered."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from noetl_core.errors import AlreadyTerminal, NoetlError
+from noetl_core.ports.steering import SteerAction
+
+from noetl_testkit.simulation.nodes import SCOPE, Installation
+
+PATIENCE_SECONDS = 0.5
+
+
+class User:
+    """One person, one execution."""
+
+    def __init__(self, place: Installation, *, path: str, key: str, mind: str, chance: random.Random) -> None:
+        self._place = place
+        self._path = path
+        self._key = key
+        self._mind = mind
+        self._chance = chance
+        self.execution_id: int | None = None
+        self.is_done = False
+
+    async def live(self) -> None:
+        """Start it; cancel it, or pause it and let it go on, at some moment."""
+        await asyncio.sleep(self._chance.random() * 2)
+        started = await self._insist(lambda: self._api().begin(self._path, self._key, {}))
+        self.execution_id = started.execution_id
+        if self._mind:
+            await asyncio.sleep(self._chance.random() * self._chance.choice((0.5, 2.0, 6.0)))
+        if self._mind == "cancel":
+            await self._insist(lambda: self._api().cancel(SCOPE, started.execution_id, reason="enough"))
+        elif self._mind == "pause":
+            await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.PAUSE))
+            await asyncio.sleep(self._chance.random() * 6)
+            await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.RESUME))
+        self.is_done = True
+
+    def _api(self) -> Any:
+        return self._place.network.remote(self._chance.choice(self._place.apis), "api")
+
+    async def _insist(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        while True:
+            try:
+                return await ask()
+            except AlreadyTerminal:
+                return None
+            except NoetlError as exc:
+                if not exc.retryable:
+                    raise
+                await asyncio.sleep(PATIENCE_SECONDS)
