@@ -1,1 +1,1 @@
-"""A seeded simulation of the whole runtime: real application code, virtual time, faults by number. One seed, one history."""
+"""A seeded simulation of the whole runtime: real code, virtual time, faults by number. One seed, one history."""

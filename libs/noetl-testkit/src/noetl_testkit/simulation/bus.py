@@ -1,13 +1,14 @@
-"""The bus of the simulation: streams with durable consumers, where messages are lost, doubled, late and out of order."""
+"""The bus of the simulation: durable consumers whose messages are lost, doubled, late and out of order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from noetl_core.ports.bus import Delivery, Message
 
@@ -19,7 +20,8 @@ from noetl_testkit.simulation.network import NOBODY, Network
 ACK_SECONDS = 8.0
 """After which a message that nobody has settled comes again."""
 
-Receive = Callable[[bytes], Coroutine[None, None, None]]
+_matches = lru_cache(maxsize=4096)(matches)
+Receive = Callable[[bytes], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -60,15 +62,18 @@ class SimulatedBus:
             return
         self._ids.add(message.message_id)
         for name, queue in self._queues.items():
-            if any(matches(subject, message.subject) for subject in queue.subjects):
+            if any(_matches(subject, message.subject) for subject in queue.subjects):
                 self._hand_on(name, message)
         for context, wanted in self._listeners.values():
             for subject, receive in wanted:
-                if matches(subject, message.subject):
+                if _matches(subject, message.subject):
                     self.later(self._delay(), self._tell, context, receive, message.body)
 
     def _tell(self, context: contextvars.Context, receive: Receive, body: bytes) -> None:
-        self._loop.create_task(receive(body), context=context.copy())
+        async def hear() -> None:
+            await receive(body)
+
+        self._loop.create_task(hear(), context=context.copy())
 
     def _hand_on(self, name: str, message: Message) -> None:
         number, self.messages = self.messages, self.messages + 1
@@ -177,4 +182,3 @@ class SimulatedConsumer:
 
     async def close(self) -> None:
         """Nothing was fetched ahead."""
-

@@ -1,4 +1,4 @@
-"""What goes wrong in one history: a list of single faults, each placed by number, so that any of them can be left out."""
+"""What goes wrong in one history: single faults, each placed by number, so that any of them can be left out."""
 
 from __future__ import annotations
 

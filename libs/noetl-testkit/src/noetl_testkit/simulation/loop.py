@@ -1,4 +1,4 @@
-"""An event loop with virtual time: what is due next runs next, nothing waits, and processes can die between any two steps."""
+"""An event loop with virtual time: nothing waits, and processes can die between any two steps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
-    """Steps and time are counted; `at_step` is called before each step, so that faults can be placed by number."""
+    """Steps and time are counted, so that faults can be placed by number."""
 
     def __init__(self) -> None:
         self.steps = 0
-        self.at_step: Callable[[int], None] = lambda step: None
+        self.interruptions: dict[int, Callable[[], None]] = {}
+        """What happens before a step, by its number."""
         self.unhandled: list[str] = []
         """What nobody caught: a bug, whatever it is."""
         self._now = 0.0
@@ -53,36 +54,37 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._now
 
     def run_while(self, goes_on: Callable[[], bool]) -> None:
-        """Run step by step, as long as there is anything to run and the condition holds."""
+        """Run step by step, as long as there is anything to run and, whenever time moves, the condition holds."""
         asyncio.set_event_loop(None)
         asyncio._set_running_loop(self)
         try:
-            while goes_on() and self._step():
-                pass
+            while True:
+                self._run_ready()
+                while self._timers and self._timers[0][2].cancelled():
+                    heapq.heappop(self._timers)
+                if not self._timers or not goes_on():
+                    return
+                self._now = max(self._now, self._timers[0][0])
+                while self._timers and self._timers[0][0] <= self._now:
+                    self._ready.append(heapq.heappop(self._timers)[2])
         finally:
             asyncio._set_running_loop(None)
 
-    def _step(self) -> bool:
-        if not self._ready:
-            while self._timers and self._timers[0][2].cancelled():
-                heapq.heappop(self._timers)
-            if not self._timers:
-                return False
-            self._now = max(self._now, self._timers[0][0])
-            while self._timers and self._timers[0][0] <= self._now:
-                self._ready.append(heapq.heappop(self._timers)[2])
-        handle = self._ready.popleft()
-        if handle.cancelled():
-            return True
-        process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
-        if process is None or process.runs:
-            self.steps += 1
-            self.at_step(self.steps)
-        if process is None or process.runs:  # or was it stopped before this very step?
-            handle._run()
-        else:
-            process.stalled.append(handle)
-        return True
+    def _run_ready(self) -> None:
+        ready = self._ready
+        while ready:
+            handle = ready.popleft()
+            if handle.cancelled():
+                continue
+            process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+            if process is None or process.runs:
+                self.steps += 1
+                if self.steps in self.interruptions:
+                    self.interruptions[self.steps]()
+            if process is None or process.runs:  # or was it stopped before this very step?
+                handle._run()
+            else:
+                process.stalled.append(handle)
 
     def thaw(self, process: Process) -> None:
         """Let a process that was stopped go on with all that waits for it."""
@@ -93,7 +95,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def end(self) -> None:
         """Nobody goes on: whatever is pending is cancelled, in the order in which it began."""
-        self.at_step = lambda step: None
+        self.interruptions = {}
         self._is_ending = True
         for _ in range(100):
             pending = [task for task in self._tasks if not task.done()]
@@ -149,7 +151,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
         if self._is_ending:
             task.cancel()
@@ -180,7 +182,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def is_closed(self) -> bool:
         return False
 
-    def run_until(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_until(self, work: Coroutine[Any, Any, None]) -> None:
         """Run one coroutine of nobody's process to its end."""
         asyncio._set_running_loop(self)
         try:
@@ -188,4 +190,4 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
         self.run_while(lambda: not task.done())
-        return task.result()
+        task.result()

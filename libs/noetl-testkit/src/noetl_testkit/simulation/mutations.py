@@ -75,9 +75,13 @@ def without_shared_end() -> Iterator[None]:
 
     with (
         mock.patch.object(append, "_prepare_draft", apart),
-        mock.patch.object(numbering, "is_allowed_after_end", lambda kind: is_terminal(kind) or is_allowed_after_end(kind)),
+        mock.patch.object(numbering, "is_allowed_after_end", _ends_or_follows),
     ):
         yield
+
+
+def _ends_or_follows(event_type: str) -> bool:
+    return is_terminal(event_type) or is_allowed_after_end(event_type)
 
 
 MUTATIONS: Mapping[str, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-"""Processes that call each other: calls take time, get lost, come late or twice, and end with whom they were made to."""
+"""Processes that call each other: calls take time, get lost, come late or twice, and die with whom they reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from noetl_core.errors import NoetlError, Unavailable
 
@@ -38,6 +38,18 @@ class Node:
     def is_up(self) -> bool:
         """Whether anybody would answer."""
         return self.process is not None and not self.process.is_dead
+
+
+class _Call(NamedTuple):
+    """On its way."""
+
+    node: Node
+    port: str
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    answer: asyncio.Future[Any]
+    fault: Fault | None
 
 
 class Network:
@@ -97,64 +109,46 @@ class Network:
         """Call a method of a port; whatever becomes of the call, the caller hears something in the end."""
         number, self.calls = self.calls, self.calls + 1
         fault = self._faults.calls.get(number)
-        answer = self.loop.create_future()
+        call = _Call(self.nodes[to], port, method, args, kwargs, self.loop.create_future(), fault)
         delay = self._delay()
         if fault is not None:
             self._trace(f"{fault.kind.value}: {_caller()} -> {to} {port}.{method} (call {number})")
-            delay = self._disturb(fault, answer, delay)
-        arrive = (self._arrive, self.nodes[to], port, method, args, kwargs, answer, fault)
+            delay = self._disturb(fault, call, delay)
         if fault is None or fault.kind is not Kind.CALL_LOST:
-            self._later(delay, *arrive)
-        if fault is not None and fault.kind is Kind.CALL_DOUBLED:
-            self._later(delay + fault.seconds, *arrive)
-        return await answer
+            self._later(delay, self._arrive, call)
+        return await call.answer
 
-    def _disturb(self, fault: Fault, answer: asyncio.Future[Any], delay: float) -> float:
+    def _disturb(self, fault: Fault, call: _Call, delay: float) -> float:
         if fault.kind in (Kind.CALL_LOST, Kind.CALL_LATE):
-            self._later(min(CALL_SECONDS, fault.seconds + 0.05), _fail, answer, "no answer in time")
+            self._later(min(CALL_SECONDS, fault.seconds + 0.05), _fail, call.answer, "no answer in time")
+        if fault.kind is Kind.CALL_DOUBLED:
+            self._later(delay + fault.seconds, self._arrive, call)
         if fault.kind is Kind.CALL_SLOW:
             return delay + fault.seconds / 3
         return delay + fault.seconds + 0.1 if fault.kind is Kind.CALL_LATE else delay
 
-    def _arrive(
-        self,
-        node: Node,
-        port: str,
-        method: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answer: asyncio.Future[Any],
-        fault: Fault | None,
-    ) -> None:
+    def _arrive(self, call: _Call) -> None:
+        node = call.node
         process = node.process
-        if process is None or process.is_dead or port not in node.ports:
-            self._later(0.0005, _fail, answer, f"{node.name} is not there")
+        if process is None or process.is_dead or call.port not in node.ports:
+            self._later(0.0005, _fail, call.answer, f"{node.name} is not there")
             return
         if not process.runs:
-            self._later(CALL_SECONDS, _fail, answer, f"{node.name} does not answer")
-        node.waiting[answer] = None
-        work = self._serve(node, getattr(node.ports[port], method), args, kwargs, answer, fault)
-        self.loop.create_task(work, context=process.context.copy())
+            self._later(CALL_SECONDS, _fail, call.answer, f"{node.name} does not answer")
+        node.waiting[call.answer] = None
+        self.loop.create_task(self._serve(call, node.ports[call.port]), context=process.context.copy())
 
-    async def _serve(
-        self,
-        node: Node,
-        method: Callable[..., Awaitable[Any]],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answer: asyncio.Future[Any],
-        fault: Fault | None,
-    ) -> None:
+    async def _serve(self, call: _Call, port: Any) -> None:
         result, error = None, None
         try:
-            result = await method(*args, **kwargs)
+            result = await getattr(port, call.method)(*call.args, **call.kwargs)
         except NoetlError as exc:
             error = exc
-        node.waiting.pop(answer, None)
-        if fault is not None and fault.kind is Kind.ANSWER_LOST:
-            self._later(0.5, _fail, answer, "no answer in time")
+        call.node.waiting.pop(call.answer, None)
+        if call.fault is not None and call.fault.kind is Kind.ANSWER_LOST:
+            self._later(0.5, _fail, call.answer, "no answer in time")
         else:
-            self._later(self._delay(), _answer, answer, result, error)
+            self._later(self._delay(), _answer, call.answer, result, error)
 
     def _delay(self) -> float:
         """A millisecond or so; one in fifty takes a lot longer."""

@@ -1,4 +1,4 @@
-"""What the processes of a simulated installation have in common: settings, metrics that nobody reads, supervised loops."""
+"""What the processes of a simulated installation have in common: settings, neighbours, supervised loops."""
 
 from __future__ import annotations
 
@@ -135,9 +135,9 @@ class Installation:
         stopping = asyncio.Event()
         backoff = Backoff()
         bodies = [
-            SupervisedLoop(
-                name, body, beat=_beat, metrics=metrics().loops, backoff=backoff, clock=self.loop.time
-            ).run(stopping)
+            SupervisedLoop(name, body, beat=_beat, metrics=metrics().loops, backoff=backoff, clock=self.loop.time).run(
+                stopping
+            )
             for name, body in loops.items()
         ]
         await asyncio.gather(*bodies)

@@ -1,4 +1,4 @@
-"""Playbooks for simulated installations: small ones written by hand, each for one kind of work, and graphs drawn at random."""
+"""Playbooks for simulated installations: small ones, each for one kind of work, and graphs drawn at random."""
 
 from __future__ import annotations
 
@@ -49,7 +49,11 @@ RETRY = {"policy": {"rules": [{"when": "{{ error }}", "then": {"do": "retry", "a
 
 def _chain() -> Case:
     workflow = [
-        {"step": "a", "tool": call(0.1, gives={"n": 1}), "next": arcs({"step": "b", "when": "{{ output.data.n == 1 }}"})},
+        {
+            "step": "a",
+            "tool": call(0.1, gives={"n": 1}),
+            "next": arcs({"step": "b", "when": "{{ output.data.n == 1 }}"}),
+        },
         {"step": "b", "tool": call(0.3, gives={"n": 2}), "set": {"ctx.seen": "{{ output.data.n }}"}, "next": arcs("c")},
         {"step": "c", "tool": {"kind": "noop"}},
     ]

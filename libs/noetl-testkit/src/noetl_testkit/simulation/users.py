@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 0.5
 
 
 class User:
-    """One person, one execution."""
+    """One person, one execution; `mind` is empty, `cancel` or `pause`, and may say when: `cancel@1.5`."""
 
     def __init__(self, place: Installation, *, path: str, key: str, mind: str, chance: random.Random) -> None:
         self._place = place
@@ -32,11 +32,13 @@ class User:
         await asyncio.sleep(self._chance.random() * 2)
         started = await self._insist(lambda: self._api().begin(self._path, self._key, {}))
         self.execution_id = started.execution_id
-        if self._mind:
-            await asyncio.sleep(self._chance.random() * self._chance.choice((0.5, 2.0, 6.0)))
-        if self._mind == "cancel":
+        mind, _, exactly = self._mind.partition("@")
+        if mind:
+            seconds = self._chance.random() * self._chance.choice((0.5, 2.0, 6.0))
+            await asyncio.sleep(float(exactly) if exactly else seconds)
+        if mind == "cancel":
             await self._insist(lambda: self._api().cancel(SCOPE, started.execution_id, reason="enough"))
-        elif self._mind == "pause":
+        elif mind == "pause":
             await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.PAUSE))
             await asyncio.sleep(self._chance.random() * 6)
             await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.RESUME))

@@ -1,4 +1,4 @@
-"""The wiring of a worker, as its bootstrap does it, with one tool whose calls take virtual time and fail as they are told."""
+"""The wiring of a worker, as its bootstrap does it; calls of its tool take virtual time and fail as they are told."""
 
 from __future__ import annotations
 

@@ -22,13 +22,16 @@ from noetl_testkit.memory.event_log import InMemoryEventLog, Outcome
 from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.simulation.api_node import start_api
 from noetl_testkit.simulation.bus import SimulatedBus
 from noetl_testkit.simulation.faults import Fault, Faults, Kind, draw_faults
 from noetl_testkit.simulation.loop import VirtualLoop
 from noetl_testkit.simulation.network import NOBODY, Network, Node
 from noetl_testkit.simulation.nodes import MIDNIGHT, SCOPE, SHARDS, Installation
+from noetl_testkit.simulation.planner_node import start_planner
 from noetl_testkit.simulation.playbooks import Case, draw_case
-from noetl_testkit.simulation.service_nodes import start_api, start_planner, start_projector, start_reaper
+from noetl_testkit.simulation.projector_node import start_projector
+from noetl_testkit.simulation.reaper_node import start_reaper
 from noetl_testkit.simulation.users import User
 from noetl_testkit.simulation.worker_node import EffectsOf, start_worker
 
@@ -61,13 +64,11 @@ class Script:
 def script_of(seed: int) -> Script:
     """What a seed stands for."""
     chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
-    users = chance.choice((1, 1, 2))
+    users = chance.choice((1, 1, 1, 2))
     minds = tuple(chance.choice(("", "", "", "", "cancel", "pause")) for _ in range(users))
     replicas = (chance.choice((1, 2)), chance.choice((1, 2, 2)), chance.choice((1, 2)), chance.choice((1, 2)))
     script = Script(seed=seed, case=draw_case(chance), minds=minds, replicas=replicas)
-    faults = draw_faults(
-        chance, processes=[*script.processes, "reaper-0"], calls=CALLS, messages=MESSAGES, steps=STEPS
-    )
+    faults = draw_faults(chance, processes=[*script.processes, "reaper-0"], calls=CALLS, messages=MESSAGES, steps=STEPS)
     return Script(seed=seed, case=script.case, minds=minds, replicas=replicas, faults=tuple(faults))
 
 
@@ -81,7 +82,7 @@ class World:
         """What was wrong at the moment that it happened."""
         self.acknowledged: list[tuple[int, int, str]] = []
         chance = random.Random(script.seed ^ 0x5EED)  # noqa: S311 - repeatable, not secret
-        self.loop = VirtualLoop()
+        self.loop = VirtualLoop()  # type: ignore[abstract]  # it has no files, sockets or signals
         self.faults = Faults(script.faults)
         network = Network(self.loop, chance, self.faults, self._note)
         leases = InMemoryShardLeases(shard_count=SHARDS, clock=self._now)
@@ -125,7 +126,9 @@ class World:
     def run(self) -> World:
         """Until everything has ended and everybody knows it, or for longer than anything may take."""
         self.loop.run_until(self._set_up())
-        self.loop.at_step = self._at_step
+        self.loop.interruptions = {
+            place: partial(self._interrupt, faults) for place, faults in self.faults.processes.items()
+        }
         self.loop.run_while(self._goes_on)
         return self
 
@@ -166,7 +169,10 @@ class World:
         network, place = self.place.network, self.place
         database = network.add("database", _idle)
         database.ports.update(
-            log=ObservedLog(self.log, self.leases, self), leases=self.leases, projections=place.projections, payloads=place.payloads
+            log=ObservedLog(self.log, self.leases, self),
+            leases=self.leases,
+            projections=place.projections,
+            payloads=place.payloads,
         )
         starts: list[tuple[Sequence[str], Callable[..., object]]] = [
             (place.apis, start_api),
@@ -189,8 +195,8 @@ class World:
                 return False
         return True
 
-    def _at_step(self, step: int) -> None:
-        for fault in self.faults.processes.get(step, ()):
+    def _interrupt(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
             node = self.place.network.nodes.get(fault.target)
             if node is None:
                 continue
@@ -233,9 +239,7 @@ class World:
             )
             self._send(message)
         for number, hint in enumerate(self.log.hints[self._hints_seen :], start=self._hints_seen):
-            self._send(
-                Message(subject=hint.subject, message_id=hint.message_id or f"hint/{number}", body=hint.body)
-            )
+            self._send(Message(subject=hint.subject, message_id=hint.message_id or f"hint/{number}", body=hint.body))
         self._hints_seen = len(self.log.hints)
 
     def _send(self, message: Message) -> None:
@@ -268,9 +272,12 @@ class ObservedLog:
             if isinstance(outcome, NoetlError):
                 continue
             self._check_fence(prepared, outcome)
-            for appended in outcome:
-                event = appended.event
-                self._world.acknowledged.append((event.envelope().execution_id, event.stream_version, event.checksum))
+            places = [stream.append.execution_id for stream in prepared.streams for _ in stream.drafts]
+            self._world.acknowledged += [
+                (execution_id, appended.event.stream_version, appended.event.checksum)
+                for execution_id, appended in zip(places, outcome, strict=False)
+                if not appended.duplicate
+            ]
         return outcomes
 
     def _check_fence(self, prepared: PreparedRequest, outcome: Sequence[Appended]) -> None:
@@ -292,7 +299,7 @@ async def _live(user: User, node: Node) -> None:
 
 def _version(document: str) -> NewVersion:
     sha256 = sha256_hex(document.encode())
-    name = document.split("name: ", 1)[1].split(",")[0].split("}")[0].strip()
+    name = document.split("name: ", 1)[1].split(",", maxsplit=1)[0].split("}", maxsplit=1)[0].strip()
     return NewVersion(
         catalog_id=str(7_000_000_000_000_000_000 + int(sha256[:8], 16)),
         path=name,
@@ -301,4 +308,3 @@ def _version(document: str) -> NewVersion:
         sha256=sha256,
         created_by="sim",
     )
-

@@ -1,0 +1,110 @@
+"""The wiring of api, as its bootstrap does it, over a simulated database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from noetl_api.application.append_events import AppendEvents
+from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.group_commit import GroupCommit
+from noetl_api.application.notice_starts import NoticeStarts
+from noetl_api.application.query_executions import QueryExecutions
+from noetl_api.application.start_execution import Started, StartExecution, StartRequest
+from noetl_api.application.steer_execution import SteerExecution
+from noetl_core.append import Appended, AppendRequest
+from noetl_core.children.state import StartingCall
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionView
+from noetl_core.ports.steering import SteerAction, Steered
+
+from noetl_testkit.simulation.clients import PlannerRoute
+from noetl_testkit.simulation.network import Node
+from noetl_testkit.simulation.nodes import (
+    SCOPE,
+    SERVICE,
+    SHARDS,
+    SOMEBODY,
+    Installation,
+    KnownParsed,
+    metrics,
+)
+
+
+class ApiPorts:
+    """What api serves: the log to services, executions to workers, and everything to users."""
+
+    def __init__(self, place: Installation) -> None:
+        database, signal, told = place.database("log"), CommitSignal(), metrics().api
+        planners = PlannerRoute(place.network, place.planners, shard_count=SHARDS)
+        self._log = GroupCommit(database, prepare=place.log.prepare, signal=signal, metrics=told.append)
+        self._append = AppendEvents(self._log)
+        self.read = place.log.read
+        self.moved_heads = place.log.moved_heads
+        self._start = StartExecution(
+            log=self._log,
+            catalog=place.catalog,
+            parsed=KnownParsed(),
+            payloads=place.database("payloads"),
+            next_id=place.log.next_id,
+            clock=place.now,
+            playbook_env={},
+            metrics=told,
+            on_started=NoticeStarts(planners),
+        )
+        self._cancel = CancelExecution(self._log, database)
+        self._steer = SteerExecution(self._log, planners)
+        self._query = QueryExecutions(
+            projections=place.network.remote(place.projectors[0], "projections"),
+            log=self._log,
+            signal=signal,
+            metrics=told,
+            clock=place.loop.time,
+        )
+
+    async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
+        """For services."""
+        return await self._append(SERVICE, request)
+
+    async def execute(
+        self,
+        scope: Scope | None,
+        *,
+        path: str = "",
+        version: int = 0,
+        payload: Mapping[str, Any] | None = None,
+        parent_execution_id: int | None = None,
+        parent_call: StartingCall | None = None,
+    ) -> Started:
+        """For workers: a child."""
+        request = StartRequest(
+            path=path,
+            version=version,
+            payload=payload or {},
+            parent_execution_id=parent_execution_id,
+            parent_call=parent_call,
+        )
+        return await self._start(SERVICE, scope, request)
+
+    async def get(self, scope: Scope | None, execution_id: int, *, min_version: int = 0) -> ExecutionView:
+        """For workers: how a child ended."""
+        return await self._query.get(SERVICE, scope, execution_id, min_version=min_version)
+
+    async def begin(self, path: str, key: str, payload: Mapping[str, Any]) -> Started:
+        """For users."""
+        return await self._start(SOMEBODY, SCOPE, StartRequest(path=path, start_key=key, payload=payload))
+
+    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True) -> object:
+        """For users, and for the reaper."""
+        return await self._cancel(SERVICE, scope, execution_id, reason=reason, cascade=cascade)
+
+    async def steer(self, execution_id: int, action: SteerAction) -> Steered:
+        """For users."""
+        return await self._steer(SOMEBODY, SCOPE, execution_id, action)
+
+
+async def start_api(place: Installation, node: Node) -> None:
+    """All that api does it does when somebody asks."""
+    node.ports["api"] = ApiPorts(place)
+    node.ports["leases"] = place.leases
