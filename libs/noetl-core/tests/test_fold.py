@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import given
@@ -119,6 +120,20 @@ def test_pruning_keeps_what_is_open_and_the_last_closed_attempt_of_each_step() -
     assert {command.activation for command in state.commands.values() if command.step == "load"} == {3, 4}
     assert other.command_id in state.commands
     assert prune(state) is state
+
+
+def test_of_commands_that_one_event_closed_the_same_one_is_kept_in_whatever_order_they_stand() -> None:
+    history = History().add(initialized())
+    first, second = issued(history, "load"), issued(history, "load", attempt=2)
+    state = state_of(history.add(first, second))
+    closed = [replace(command, status=CommandStatus.STOPPED, stream_version=9) for command in state.commands.values()]
+    kept = [
+        prune(replace(state, commands={command.command_id: command for command in order})).commands
+        for order in (closed, closed[::-1])
+    ]
+
+    assert kept[0] == kept[1]
+    assert list(kept[0]) == [second.command_id]
 
 
 @given(histories(), st.integers(0, 2**32))

@@ -147,10 +147,18 @@ def prune(state: State) -> State:
             kept[command_id] = command
         if command.is_open or command_id in held:
             continue
-        if (other := latest.get(node)) is None or other.stream_version < command.stream_version:
+        if (other := latest.get(node)) is None or _recency(other) < _recency(command):
             latest[node] = command
     kept.update({command.command_id: command for command in latest.values()})
     return state if len(kept) == len(state.commands) else replace(state, commands=kept)
+
+
+def _recency(command: Command) -> tuple[int, int, str]:
+    """One event may close several commands: which of them is the last must not depend on the order that they stand in.
+
+    States that were stored have another one than those that were only folded.
+    """
+    return command.stream_version, command.issued_version, command.command_id
 
 
 def _with_outcome(execution: Execution, content: CallDone | CallFailed) -> Execution:

@@ -55,7 +55,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run_while(self, goes_on: Callable[[], bool]) -> None:
         """Run step by step, as long as there is anything to run and, whenever time moves, the condition holds."""
-        asyncio.set_event_loop(None)
         asyncio._set_running_loop(self)
         try:
             while True:

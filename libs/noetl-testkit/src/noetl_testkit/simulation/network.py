@@ -76,7 +76,12 @@ class Network:
         node.incarnations += 1
         node.ports, node.wipe = {}, None
         node.process = self.loop.process(node.name)
-        self.loop.create_task(_begun(node), name=node.name, context=node.process.context.copy())
+        begun = self.loop.create_task(_begun(node), name=node.name, context=node.process.context.copy())
+        begun.add_done_callback(self._note_defect, context=NOBODY)
+
+    def _note_defect(self, begun: asyncio.Task[None]) -> None:
+        if not begun.cancelled() and (error := begun.exception()) is not None:
+            self.loop.unhandled.append(f"{begun.get_name()} ended with {error!r}")
 
     def kill(self, node: Node, *, down_seconds: float) -> None:
         """At once and without a word; it comes back after a while."""

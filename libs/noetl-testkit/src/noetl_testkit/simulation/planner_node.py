@@ -113,7 +113,9 @@ class PlannerNode:
         await self._place.supervise(
             ownership=self.ownership.run,
             owners=lambda beat: self._owners.keep_current(every_seconds=OWNERSHIP.heartbeat_seconds, beat=beat),
-            events=lambda beat: consume_events(self._consumer, actors, told, beat=beat),
+            events=lambda beat: consume_events(
+                self._consumer, actors, told, log_branch=lambda: self.ownership.log_branch, beat=beat
+            ),
             heads=lambda beat: sweep_heads(
                 self._sweep, every_seconds=HEAD_POLL_SECONDS, gained=self._gained, beat=beat
             ),

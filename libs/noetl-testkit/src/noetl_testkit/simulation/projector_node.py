@@ -74,7 +74,7 @@ class ProjectorNode:
         )
         self._project = ProjectBatch(
             store,
-            ReadMissing(log, told),
+            ReadMissing(log, store, told),
             rows,
             owns=lambda shard: epoch(shard) is not None,
             known=self._known,
@@ -92,7 +92,13 @@ class ProjectorNode:
         )
         self._pull = place.bus.consumer(node.name, ())
         self._consumer = ShardConsumer(
-            self._pull, self._project, batch_size=100, shard_count=SHARDS, metrics=told, on_bus_away=self._hurry.set
+            self._pull,
+            self._project,
+            batch_size=100,
+            shard_count=SHARDS,
+            metrics=told,
+            log_branch=lambda: self.ownership.log_branch,
+            on_bus_away=self._hurry.set,
         )
 
     def _lost(self, lost: frozenset[int]) -> None:
