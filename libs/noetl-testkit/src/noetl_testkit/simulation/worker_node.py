@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT, work_subject
-from noetl_core.ports.commands import Worker
+from noetl_core.ports.commands import CommandKey, Worker
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_worker.application.child_calls import ChildCalls
@@ -20,6 +20,7 @@ from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
+from noetl_worker.application.spark_stages import StageHint
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.application.waiting_retries import WaitingRetries
@@ -59,6 +60,18 @@ class EffectsOf:
         self.counts: Counter[str] = Counter()
 
 
+class _NoSpark:
+    """In the place of the stages that a worker has on Spark: all run inline here."""
+
+    def takes(self, hint: StageHint) -> bool:
+        """None."""
+        return False
+
+    def take(self, hints: Sequence[StageHint]) -> frozenset[CommandKey]:
+        """There are none to refuse."""
+        return frozenset()
+
+
 async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> None:
     """One worker with a few slots."""
     clock: Callable[[], float] = place.loop.time
@@ -93,8 +106,9 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
         clock=clock,
     )
     place.bus.listen(node.name, [(CANCEL_SUBJECT, on_cancelled(slots)), (STOP_SUBJECT, on_stopped(slots))])
+    no_spark: Any = _NoSpark()
     consumer = place.bus.consumer("workers", [work_subject(pool="default", kind="command")])
     await place.supervise(
         heartbeat=lambda beat: keep_alive(slots, every_seconds=BEAT_SECONDS, beat=beat),
-        work=lambda beat: pull_work(consumer, slots, beat=beat),
+        work=lambda beat: pull_work(consumer, slots, no_spark, beat=beat),
     )
