@@ -93,6 +93,36 @@ def explain(
     return tuple(_cut(reasons))
 
 
+_MOVING = frozenset(
+    {
+        ReasonKind.ENDED,
+        ReasonKind.PAUSED,
+        ReasonKind.SILENT,
+        ReasonKind.RUNNING,
+        ReasonKind.PARKED,
+        ReasonKind.CASCADE,
+        ReasonKind.GRACE,
+        ReasonKind.DEADLINE,
+    }
+)
+"""Somebody works on it, will be noticed to be dead, was asked to wait, or its time will be up."""
+
+
+def stalled(reasons: Sequence[Reason]) -> Reason | None:
+    """Why it can never go on by itself, None as long as it can.
+
+    It cannot when all that it waits for is a worker of a pool that has none, or a decision that nobody makes: whoever
+    asks does so of executions in which nothing has happened for a while.
+    """
+    if any(reason.kind in _MOVING or _may_be_claimed(reason) for reason in reasons):
+        return None
+    return next(iter(reasons), None)
+
+
+def _may_be_claimed(reason: Reason) -> bool:
+    return reason.kind is ReasonKind.UNCLAIMED and reason.details.get("workers") != 0
+
+
 def _grace(state: State) -> Reason:
     """Of a collection of payloads, which is an execution without a playbook."""
     return Reason(

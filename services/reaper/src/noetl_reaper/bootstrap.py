@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 import grpc
 from noetl_contracts.channel import open_channel
@@ -14,6 +15,7 @@ from noetl_contracts.clients import (
     PayloadClient,
     ProjectionClient,
     ShardClient,
+    WhyClient,
 )
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.tracing import current_traceparent
@@ -21,10 +23,14 @@ from noetl_servicekit.tracing import current_traceparent
 from noetl_reaper.application.collect_payloads import CollectPayloads
 from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
+from noetl_reaper.application.report_stalled import ReportStalled
 from noetl_reaper.entrypoints.collection_loop import LONGEST_SILENCE_SECONDS, collect_regularly
 from noetl_reaper.entrypoints.sweep_loop import Look, sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
+
+STALLED_SECONDS: Final = 60.0
+"""Between two looks for executions that can never go on."""
 
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
@@ -69,6 +75,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
 
     sweep("sweep", reclaim, settings.interval_seconds)
     sweep("deadlines", pass_deadlines, settings.deadline_seconds)
+    report_stalled = ReportStalled(projections, WhyClient(api), quiet_seconds=settings.quiet_seconds, metrics=metrics)
+    sweep("stalled", report_stalled, min(settings.quiet_seconds, STALLED_SECONDS))
     if settings.payload_gc_seconds:
         collect = CollectPayloads(PayloadClient(api), metrics=metrics)
         group.loop(

@@ -22,6 +22,7 @@ class Settings:
     deadline_seconds: float
     concurrency: int
     payload_gc_seconds: float
+    quiet_seconds: float
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -38,6 +39,7 @@ class Settings:
             deadline_seconds=env.number("NOETL_REAPER_DEADLINE_SECONDS", default=0.5, minimum=0.05),
             concurrency=env.integer("NOETL_REAPER_CONCURRENCY", default=16, minimum=1, maximum=1000),
             payload_gc_seconds=env.number("NOETL_REAPER_PAYLOAD_GC_SECONDS", default=0.0, minimum=0.0),
+            quiet_seconds=env.number("NOETL_REAPER_QUIET_SECONDS", default=300.0, minimum=1.0),
         )
         env.check()
         return settings

@@ -36,3 +36,8 @@ class ReaperMetrics:
         self.deadlines_passed = metrics.counter(
             "noetl_reaper_deadlines_passed_total", "Deadlines whose passing was recorded."
         )
+        self.stalled = metrics.gauge(
+            "noetl_reaper_stalled_executions",
+            "Executions that can never go on by themselves, by what they wait for.",
+            ("reason",),
+        )

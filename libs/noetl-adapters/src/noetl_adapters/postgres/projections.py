@@ -21,6 +21,7 @@ from noetl_core.ports.projection_store import (
     Written,
 )
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.quiet import QuietExecution
 from noetl_core.state_json import decode_state
 from noetl_core.surfaces.shapes import Row, Surface
 
@@ -195,6 +196,15 @@ class PostgresProjections:
             rows = await self._fetch("silent_commands_after", limit, *after)
         return tuple(
             SilentCommand(**{**row, "worker_id": row["worker_id"] or "", "trace": row["trace"] or ""}) for row in rows
+        )
+
+    async def quiet_executions(self, *, quiet_seconds: float, limit: int, after: int = 0) -> tuple[QuietExecution, ...]:
+        """Executions without an event for so long, oldest first."""
+        return tuple(
+            QuietExecution(
+                execution_id=row[0], tenant_id=row[1], organization_id=row[2], path=row[3], quiet_since=row[4]
+            )
+            for row in await self._fetch("quiet_executions", limit, after, quiet_seconds)
         )
 
     async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:

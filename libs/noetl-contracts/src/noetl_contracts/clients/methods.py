@@ -55,5 +55,6 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.projection.v1.ProjectionService/ListExecutions",
         "/noetl.projection.v1.ProjectionService/ListSilentCommands",
         "/noetl.projection.v1.ProjectionService/ListPassedDeadlines",
+        "/noetl.projection.v1.ProjectionService/ListQuietExecutions",
     }
 )

@@ -8,6 +8,7 @@ from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
+from noetl_core.ports.quiet import QuietPage
 
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.events import scope_message
@@ -71,5 +72,15 @@ class ProjectionClient:
             response = await self._stub.ListPassedDeadlines(request, timeout=self._timeout)
         return LatePage(
             executions=tuple(mapping.late_execution(one) for one in response.executions),
+            next_page_token=response.next_page_token,
+        )
+
+    async def quiet_executions(self, *, quiet_seconds: float, limit: int = 100, page_token: str = "") -> QuietPage:
+        """Executions in which nothing has happened for a while, oldest first; port `QuietExecutions`."""
+        request = pb.ListQuietExecutionsRequest(quiet_seconds=quiet_seconds, page_size=limit, page_token=page_token)
+        with raising_noetl_errors():
+            response = await self._stub.ListQuietExecutions(request, timeout=self._timeout)
+        return QuietPage(
+            executions=tuple(mapping.quiet_execution(one) for one in response.executions),
             next_page_token=response.next_page_token,
         )

@@ -9,6 +9,7 @@ from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
 from noetl_core.ports.deadlines import LateExecution
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.quiet import QuietExecution
 
 from noetl_contracts.mapping.events import json_object
 from noetl_contracts.mapping.times import moment, optional_timestamp, timestamp
@@ -101,6 +102,28 @@ def late_execution(message: projection_pb.LateExecution) -> LateExecution:
         organization_id=message.organization_id,
         deadline=moment(message.deadline),
         cascades=message.cascades,
+    )
+
+
+def quiet_execution_message(quiet: QuietExecution) -> projection_pb.QuietExecution:
+    """A quiet execution as a message."""
+    return projection_pb.QuietExecution(
+        execution_id=str(quiet.execution_id),
+        tenant_id=quiet.tenant_id,
+        organization_id=quiet.organization_id,
+        path=quiet.path,
+        quiet_since=timestamp(quiet.quiet_since),
+    )
+
+
+def quiet_execution(message: projection_pb.QuietExecution) -> QuietExecution:
+    """A quiet execution."""
+    return QuietExecution(
+        execution_id=parse_id(message.execution_id),
+        tenant_id=message.tenant_id,
+        organization_id=message.organization_id,
+        path=message.path,
+        quiet_since=moment(message.quiet_since),
     )
 
 

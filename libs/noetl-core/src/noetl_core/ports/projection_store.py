@@ -11,6 +11,7 @@ from noetl_core.fold import State
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.quiet import QuietExecution
 from noetl_core.surfaces.shapes import Row, Surface
 
 
@@ -131,6 +132,10 @@ class ProjectionStore(Protocol):
 
     async def silent_commands(self, *, limit: int, after: SilentPlace | None = None) -> tuple[SilentCommand, ...]:
         """Claimed commands of open executions whose lease is over by the database's clock, longest silent first."""
+        ...
+
+    async def quiet_executions(self, *, quiet_seconds: float, limit: int, after: int = 0) -> tuple[QuietExecution, ...]:
+        """Executions that have not ended, without an event for so long, oldest first; `after` is an id."""
         ...
 
     async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:

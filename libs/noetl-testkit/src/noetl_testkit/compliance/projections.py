@@ -277,6 +277,17 @@ class ProjectionStoreCompliance(ABC):
         assert (late.execution_id, late.cascades) == (EXECUTION, True)
         assert await store.passed_deadlines(limit=10) == ()
 
+    async def test_an_execution_without_news_is_quiet_until_it_ends(self, store: ProjectionStore) -> None:
+        running, ended = History().add(initialized()), two_steps(History(execution_id=EXECUTION + 1))
+        await store.write([projected(running), projected(ended)])
+
+        (quiet,) = await store.quiet_executions(quiet_seconds=1, limit=10)
+
+        assert (quiet.execution_id, quiet.tenant_id) == (EXECUTION, "default")
+        assert NOON <= quiet.quiet_since <= running.now
+        assert await store.quiet_executions(quiet_seconds=1, limit=10, after=EXECUTION) == ()
+        assert await store.quiet_executions(quiet_seconds=1e9, limit=10) == ()
+
     async def test_what_ended_in_time_is_not_late(self, store: ProjectionStore) -> None:
         ends = (StepExited(step="first", activation=1, status="ok"), ExecutionCancelled(reason="", cancelled_by="ada"))
         for number, end in enumerate(ends):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from noetl_core.canonical import decode, encode
@@ -24,6 +24,7 @@ from noetl_core.ports.projection_store import (
     Written,
 )
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.quiet import QuietExecution
 from noetl_core.state_json import decode_state, encode_state
 from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.execution_rows import execution_row
@@ -213,6 +214,26 @@ class InMemoryProjections:
         silent = sorted(place for place in leases if place[0] < now)
         places = [place for place in silent if after is None or place > after]
         return tuple(self._silent(*place) for place in places[:limit])
+
+    async def quiet_executions(self, *, quiet_seconds: float, limit: int, after: int = 0) -> tuple[QuietExecution, ...]:
+        """Executions without an event for so long, oldest first."""
+        self._check()
+        before = self._now() - timedelta(seconds=quiet_seconds)
+        quiet = [
+            QuietExecution(
+                execution_id=execution_id,
+                tenant_id=row.view.tenant_id,
+                organization_id=row.view.organization_id,
+                path=row.view.path,
+                quiet_since=since,
+            )
+            for execution_id, row in sorted(self.executions.items())
+            if execution_id > after
+            and row.view.end_time is None
+            and (since := decode_state(row.state).event_time_watermark) is not None
+            and since < before
+        ]
+        return tuple(quiet[:limit])
 
     async def passed_deadlines(self, *, limit: int, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
         """Executions whose next deadline has passed."""

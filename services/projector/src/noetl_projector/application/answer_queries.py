@@ -11,6 +11,7 @@ from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import ProjectionStore, SilentPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
+from noetl_core.ports.quiet import QuietExecution
 from noetl_core.sharding import shard_of
 
 from noetl_projector.application.troubles import Troubles
@@ -88,3 +89,9 @@ class AnswerQueries:
     async def passed_deadlines(self, *, limit: int = 100, after: LatePlace | None = None) -> tuple[LateExecution, ...]:
         """Executions whose next deadline has passed, longest overdue first."""
         return await self._store.passed_deadlines(limit=limit, after=after)
+
+    async def quiet_executions(
+        self, *, quiet_seconds: float, limit: int = 100, after: int = 0
+    ) -> tuple[QuietExecution, ...]:
+        """Executions in which nothing has happened for a while, oldest first."""
+        return await self._store.quiet_executions(quiet_seconds=quiet_seconds, limit=limit, after=after)

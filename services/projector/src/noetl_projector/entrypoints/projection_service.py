@@ -111,6 +111,26 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
             next_page_token=late_token(late[-1]) if len(late) == limit else "",
         )
 
+    async def ListQuietExecutions(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListQuietExecutionsRequest,
+        context: grpc.aio.ServicerContext[pb.ListQuietExecutionsRequest, pb.ListQuietExecutionsResponse],
+    ) -> pb.ListQuietExecutionsResponse:
+        """Quiet executions, oldest first."""
+        current_caller().require(Role.SERVICE)
+        if not request.quiet_seconds > 0:
+            raise InvalidInput("quiet_seconds says for how long nothing has happened, and is more than 0")
+        limit = _page_size(request.page_size, default=DEFAULT_EXECUTIONS)
+        quiet = await self._queries.quiet_executions(
+            quiet_seconds=request.quiet_seconds,
+            limit=limit,
+            after=parse_id(request.page_token, what="page_token") if request.page_token else 0,
+        )
+        return pb.ListQuietExecutionsResponse(
+            executions=[mapping.quiet_execution_message(one) for one in quiet],
+            next_page_token=str(quiet[-1].execution_id) if len(quiet) == limit else "",
+        )
+
 
 def late_token(late: LateExecution) -> str:
     """The place after this execution."""

@@ -115,6 +115,13 @@ WHERE lease_until < now() AND lease_until >= $2 AND (lease_until, execution_id, 
 ORDER BY lease_until, execution_id, command_id
 LIMIT $1
 
+-- name: quiet_executions — among those that have not ended, by id
+SELECT execution_id, tenant_id, organization_id, path, event_time_watermark
+FROM noetl.execution
+WHERE end_time IS NULL AND execution_id > $2 AND event_time_watermark < now() - make_interval(secs => $3)
+ORDER BY execution_id
+LIMIT $1
+
 -- name: passed_deadlines — now(), as for silent commands
 SELECT execution_id, tenant_id, organization_id, next_deadline AS deadline, end_time IS NOT NULL AS cascades
 FROM noetl.execution

@@ -356,3 +356,101 @@ class ListPassedDeadlinesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListPassedDeadlinesResponse: _TypeAlias = ListPassedDeadlinesResponse  # noqa: Y015
+
+@_typing.final
+class QuietExecution(_message.Message):
+    """An execution in which nothing has happened for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    QUIET_SINCE_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    tenant_id: _builtins.str
+    """Tenant."""
+    organization_id: _builtins.str
+    """Organization."""
+    path: _builtins.str
+    """Path of its playbook."""
+    @_builtins.property
+    def quiet_since(self) -> _timestamp_pb2.Timestamp:
+        """Time of its last event."""
+
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        organization_id: _builtins.str = ...,
+        path: _builtins.str = ...,
+        quiet_since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["quiet_since", b"quiet_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "organization_id", b"organization_id", "path", b"path", "quiet_since", b"quiet_since", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QuietExecution: _TypeAlias = QuietExecution  # noqa: Y015
+
+@_typing.final
+class ListQuietExecutionsRequest(_message.Message):
+    """Request of ListQuietExecutions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUIET_SECONDS_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    quiet_seconds: _builtins.float
+    """How long nothing has happened, in seconds, by the database's clock."""
+    page_size: _builtins.int
+    """Largest number of executions, at most 1000; 0 means 100."""
+    page_token: _builtins.str
+    """Continue after this execution; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        quiet_seconds: _builtins.float = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "quiet_seconds", b"quiet_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuietExecutionsRequest: _TypeAlias = ListQuietExecutionsRequest  # noqa: Y015
+
+@_typing.final
+class ListQuietExecutionsResponse(_message.Message):
+    """Response of ListQuietExecutions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty when there are no more."""
+    @_builtins.property
+    def executions(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuietExecution]:
+        """The executions, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        executions: _abc.Iterable[Global___QuietExecution] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executions", b"executions", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuietExecutionsResponse: _TypeAlias = ListQuietExecutionsResponse  # noqa: Y015

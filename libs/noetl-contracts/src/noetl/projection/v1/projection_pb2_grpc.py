@@ -55,6 +55,11 @@ class ProjectionServiceStub:
                 request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.SerializeToString,
                 response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.FromString,
                 _registered_method=True)
+        self.ListQuietExecutions = channel.unary_unary(
+                '/noetl.projection.v1.ProjectionService/ListQuietExecutions',
+                request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.SerializeToString,
+                response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionServiceServicer:
@@ -89,6 +94,13 @@ class ProjectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQuietExecutions(self, request, context):
+        """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +123,11 @@ def add_ProjectionServiceServicer_to_server(servicer, server):
                     servicer.ListPassedDeadlines,
                     request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.FromString,
                     response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.SerializeToString,
+            ),
+            'ListQuietExecutions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuietExecutions,
+                    request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.FromString,
+                    response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class ProjectionService:
             '/noetl.projection.v1.ProjectionService/ListPassedDeadlines',
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesRequest.SerializeToString,
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListPassedDeadlinesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuietExecutions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.projection.v1.ProjectionService/ListQuietExecutions',
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.SerializeToString,
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class ProjectionServiceStub:
     """Lists claimed commands whose lease is over, by the database's clock. Candidates only: the abandonment checks again."""
     ListPassedDeadlines: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListPassedDeadlinesRequest, _projection_pb2.ListPassedDeadlinesResponse]
     """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
+    ListQuietExecutions: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListQuietExecutionsRequest, _projection_pb2.ListQuietExecutionsResponse]
+    """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
 
 @_typing.type_check_only
 class ProjectionServiceAsyncStub(ProjectionServiceStub):
@@ -55,6 +57,8 @@ class ProjectionServiceAsyncStub(ProjectionServiceStub):
     """Lists claimed commands whose lease is over, by the database's clock. Candidates only: the abandonment checks again."""
     ListPassedDeadlines: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListPassedDeadlinesRequest, _projection_pb2.ListPassedDeadlinesResponse]  # type: ignore[assignment]
     """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
+    ListQuietExecutions: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListQuietExecutionsRequest, _projection_pb2.ListQuietExecutionsResponse]  # type: ignore[assignment]
+    """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
 
 class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Answers queries over what has been projected. Served by projectors to api and reaper; any replica answers for all shards."""
@@ -90,5 +94,13 @@ class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_projection_pb2.ListPassedDeadlinesResponse, _abc.Awaitable[_projection_pb2.ListPassedDeadlinesResponse]]:
         """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
+
+    @_abc_1.abstractmethod
+    def ListQuietExecutions(
+        self,
+        request: _projection_pb2.ListQuietExecutionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_projection_pb2.ListQuietExecutionsResponse, _abc.Awaitable[_projection_pb2.ListQuietExecutionsResponse]]:
+        """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
 
 def add_ProjectionServiceServicer_to_server(servicer: ProjectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
