@@ -19,7 +19,7 @@ from noetl_testkit.local_stack import LocalStack
 from noetl_worker.application.event_result import MAX_CONTEXT_BYTES
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = frozenset({"spark"})
+ELSEWHERE = frozenset({"spark", "word_count"})
 """Have tests of their own: a JVM that starts is no good company for examples about time."""
 EXAMPLES = sorted(file for file in (ROOT / "examples" / "howto").glob("*.yaml") if file.stem not in ELSEWHERE)
 PLAYBOOKS = [ROOT / "examples" / "playbooks" / f"{name}.yaml" for name in ("conditional", "failing", "two_steps")]

@@ -8,6 +8,7 @@ from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "howto" / "spark.yaml"
+WORD_COUNT = EXAMPLE.with_name("word_count.yaml")
 START_SECONDS = 400.0
 """A JVM on a busy machine."""
 GONE = (FileNotFoundError, ProcessLookupError)
@@ -54,6 +55,11 @@ def test_the_example_runs_and_nothing_of_its_session_outlives_a_killed_worker(st
         "percent": {"Italy": 30.6, "Norway": 29.4, "Peru": 40},
     }
     assert results["by_land"]["schema"][0] == {"name": "land", "type": "string"}
+
+    ran = stack.noetl("run", str(WORD_COUNT), "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    assert results["report"] == {"words": 8, "total": 600_000, "partitions": 2}
 
     session = session_of(stack.pid("worker"))
     assert len(session) >= 2, "a driver and a JVM"

@@ -73,6 +73,7 @@ STAGE = Stage(
     ended=(EndedFrame(key="1-s-3/1", worker_id="w", ended_by="frame.committed", stream_version=6),),
     is_cursor=True,
     drained=(2,),
+    sources=({"step": "s", "reference": {"type": "loop"}},),
     status="partial",
     opened_event_id=2**60,
     opened_at=LATER,
@@ -122,6 +123,7 @@ FULL = State(
                 breaks=1,
                 frame_count=7,
                 stage_id="1-s",
+                outcome={"status": "ok"},
                 before={"v": {"value": None}, "w": {}},
                 status="partial",
             )

@@ -17,12 +17,14 @@ from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_core.canonical import JsonValue, encode
 from noetl_core.ports.spark import SparkCall, SparkEnd, SparkProgress, SparkSettings, SparkWork
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
+from noetl_core.stages.partitions import RESULT_TYPE, outcomes_type
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_testkit.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 EXAMPLE = Path(__file__).parents[4] / "examples" / "spark" / "payloads.py"
 TENANT, ORGANIZATION = "acme", "sales"
+FAILED_ONE = outcomes_type(((1, 1),))
 SLEEPS = """
 import time
 def main(spark):
@@ -95,6 +97,12 @@ class Session:
         ref = await self.store.put(tenant_id=TENANT, organization_id=ORGANIZATION, data=data, media_type=media_type)
         return [ref.sha256, ref.bytes, len(rows), media_type]
 
+    async def document(self, value: JsonValue, media_type: str) -> list[JsonValue]:
+        ref = await self.store.put(
+            tenant_id=TENANT, organization_id=ORGANIZATION, data=encode(value), media_type="application/json"
+        )
+        return [ref.sha256, ref.bytes, 0, media_type]
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Session]:
@@ -102,6 +110,29 @@ async def session(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ses
     async with one.driver:
         await one.driver.warm()
         yield one
+
+
+async def test_a_reduce_reads_results_outcomes_and_chunks_and_only_its_partition(session: Session) -> None:
+    chunk = await session.chunk([{"word": "a", "n": 1}])
+    documents: list[tuple[JsonValue, str]] = [
+        ({"rows": [{"word": "b", "n": 2}]}, RESULT_TYPE),
+        ({"rows": {"_chunks": [chunk]}}, RESULT_TYPE),
+        ([{"data": [{"word": "a", "n": 4}]}, {"status": "error", "error": {}}, {"word": "c", "n": 8}], FAILED_ONE),
+    ]
+    entries = [await session.document(value, media_type) for value, media_type in documents]
+    query = "SELECT word, sum(n) AS n FROM partitions GROUP BY word ORDER BY word"
+
+    whole = await session.run("1/whole", sql=query, tables={"partitions": {"_chunks": entries}})
+    assert await session.rows(whole) == [{"word": "a", "n": 5}, {"word": "b", "n": 2}, {"word": "c", "n": 8}]
+
+    rows: list[JsonValue] = []
+    for index in range(2):
+        cut: dict[str, JsonValue] = {"by": ["word"], "count": 2, "index": index}
+        part = await session.run("1/part", sql=query, tables={"partitions": {"_chunks": entries, "partition": cut}})
+        found = await session.rows(part)
+        assert isinstance(found, list)
+        rows += found
+    assert sorted(rows, key=str) == sorted(await session.rows(whole) or [], key=str)  # type: ignore[arg-type]
 
 
 async def test_a_query_reads_payloads_and_its_tasks_store_the_rows(session: Session) -> None:

@@ -23,6 +23,8 @@ class FrameResults:
 
     process: str = ""
     """Whether there is an outcome for each row or for each frame; empty if the loop has no frames."""
+    kind: str = ""
+    """Of the stage: a frame of a reduce has stored its output, and no list of outcomes."""
     ends: dict[int, FrameCommitted | FrameFailed | FrameAbandoned] = field(default_factory=dict)
 
     def take(self, content: object, loop_id: str) -> None:
@@ -30,6 +32,7 @@ class FrameResults:
         match content:
             case StageOpened() if content.loop_id == loop_id:
                 self.process = str(content.policy.get("process", "row"))
+                self.kind = content.kind
             case FrameCommitted() if content.loop_id == loop_id and content.stop > content.start:
                 self.ends.setdefault(content.start, content)
             case FrameFailed() | FrameAbandoned() if content.loop_id == loop_id:
@@ -46,6 +49,11 @@ class FrameResults:
     def listed(self) -> list[JsonValue]:
         """The frames that had rows, in the order of these."""
         return [_described(self.ends[start]) for start in sorted(self.ends) if self.ends[start].stop > start]
+
+    async def outputs(self, values: StoredValues) -> list[JsonValue]:
+        """What each frame of a reduce gave, in the order of partitions."""
+        committed = [end for _, end in sorted(self.ends.items()) if isinstance(end, FrameCommitted)]
+        return [await values.get(payload_ref_of((end.result or {})["reference"])) for end in committed]
 
     async def slots(self, total: int, values: StoredValues, *, at_once: int) -> list[JsonValue]:
         """The result of each row, or of each frame where these were processed as a whole; null where nothing ran."""

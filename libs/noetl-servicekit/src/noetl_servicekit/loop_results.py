@@ -10,13 +10,16 @@ from typing import Any, Final, Protocol
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.commands.events import CallDone, CallFailed
 from noetl_core.executions.looping import LOOP_REFERENCE
+from noetl_core.executions.reducing import REDUCE
 from noetl_core.ids import parse_id
 from noetl_core.locator import parse
 from noetl_core.loops.events import LoopDone
 from noetl_core.payloads import payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.recorded import record
+from noetl_core.stages.partitions import Part, part_of, united
 
+from noetl_servicekit.chunk_rows import chunk_refs
 from noetl_servicekit.frame_results import FrameResults
 from noetl_servicekit.stored_values import StoredValues
 
@@ -89,9 +92,9 @@ class LoopResults:
             self._kept.move_to_end(reference["ref_id"])
             return kept
         context = result["context"]
-        where = _execution_of(reference, execution_id)
-        frames = FrameResults()
-        outcomes = await self._outcomes(scope, where, reference, frames) if context["total"] else {}
+        outcomes, frames = await self.ends(scope, execution_id, result)
+        if frames.kind == REDUCE:
+            return await self._united(scope, frames)
         name = list_name(result)
         if name == "frames":
             slots = frames.listed()
@@ -105,6 +108,32 @@ class LoopResults:
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         return told
+
+    async def ends(
+        self, scope: Scope | None, execution_id: int, result: Mapping[str, Any]
+    ) -> tuple[Mapping[int, Mapping[str, Any]], FrameResults]:
+        """What the log says of each item, by index, or of the frames that they ran in; nothing is loaded."""
+        frames = FrameResults()
+        reference = result["reference"]
+        if not (result.get("context") or {"total": 1})["total"]:
+            return {}, frames
+        where = _execution_of(reference, execution_id)
+        return await self._outcomes(scope, where, reference, frames), frames
+
+    async def _united(self, scope: Scope | None, frames: FrameResults) -> JsonObject:
+        """The outputs of a reduce as one; rows that are stored in chunks stay there if all of them are."""
+        outputs = await frames.outputs(self._values)
+        parts = [part for output in outputs if (part := part_of(output)) != []]
+        if scope is not None and len({isinstance(part, dict) for part in parts}) > 1:
+            parts = [await self._loaded(scope, part) for part in parts]
+        return united(outputs, parts)
+
+    async def _loaded(self, scope: Scope, part: Part) -> Part:
+        if isinstance(part, list):
+            return part
+        refs = chunk_refs(part, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
+        values = [await self._values.get(ref) for ref in refs]
+        return [row for value in values for row in (value if isinstance(value, list) else [value])]
 
     async def _outcomes(
         self, scope: Scope | None, execution_id: int, reference: Mapping[str, Any], frames: FrameResults

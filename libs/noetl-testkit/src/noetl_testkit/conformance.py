@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -110,6 +111,9 @@ def check(case: Case, came: Came) -> None:
     for key, value in named.items():
         if key in expect:
             assert value == expect.pop(key)
+    told = Counter(e.envelope.event_type for e in came.events)
+    for event_type, count in expect.pop("events", {}).items():
+        assert told[event_type] == count, event_type
     for step, result in expect.pop("results", {}).items():
         assert came.results.get(step) == result, step
     assert not expect, f"nothing checks {sorted(expect)}"

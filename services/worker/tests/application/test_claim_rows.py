@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,11 +13,12 @@ from noetl_core.errors import FrameHasRows, InvalidInput, NoetlError, Unavailabl
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Cursor
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
-from noetl_core.ports.frames import FrameKey
+from noetl_core.ports.frames import FrameClaim, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_worker.application.claim_rows import ClaimRows
+from noetl_worker.application.frame_work import frame_key
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.tool_call import ToolCall
@@ -54,8 +56,9 @@ class Table:
 class Planner:
     """Appends which rows a frame has; its first answers are lost, or it refuses."""
 
-    def __init__(self, *, lost: int = 0, refusal: NoetlError | None = None) -> None:
+    def __init__(self, *, lost: int = 0, refusal: NoetlError | None = None, forgets: bool = False) -> None:
         self.lost = lost
+        self.forgets = forgets
         self.refusal = refusal
         self.told: PayloadRef | None = None
 
@@ -70,8 +73,15 @@ class Planner:
             raise Unavailable("nobody answers")
         return 7
 
+    async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
+        """Whoever holds a frame gets it once more, with its rows if they are known."""
+        if self.told is None or self.forgets:
+            return (FrameClaim(slot=slots[0], refusal="frame.held"),)
+        rows = replace(FRAME, start=7, stop=9, claims=False, collection=self.told, collection_at=7)
+        return (FrameClaim(slot=slots[0], frame=GrantedFrame(key=frame_key(COMMAND.key), step=COMMAND, rows=rows)),)
 
-async def claimed(claim: ClaimRows) -> tuple[int, Sequence[JsonValue]] | Outcome:
+
+async def claimed(claim: ClaimRows) -> tuple[int, Sequence[JsonValue]] | FrameRows | Outcome:
     return await claim(
         COMMAND,
         frame=FRAME,
@@ -87,8 +97,19 @@ def claim_rows(planner: Planner, *claims: list[JsonValue]) -> ClaimRows:
     return ClaimRows(Table(*claims), persist=persist, tell=planner, worker=Worker(worker_id="w"))
 
 
+async def test_rows_that_were_told_without_an_answer_are_those_of_the_same_attempt() -> None:
+    planner = Planner(lost=1)
+    claim = claim_rows(planner, [1, 2], [3])
+    with pytest.raises(Unavailable):
+        await claimed(claim)
+
+    known = await claimed(claim)
+    assert isinstance(known, FrameRows)
+    assert (known.start, known.stop, known.collection, known.claims) == (7, 9, planner.told, False)
+
+
 async def test_other_rows_than_those_told_before_are_left_to_the_next_attempt() -> None:
-    claim = claim_rows(Planner(lost=1), [1, 2], [3])
+    claim = claim_rows(Planner(lost=1, forgets=True), [1, 2], [3])
     with pytest.raises(Unavailable):
         await claimed(claim)
 

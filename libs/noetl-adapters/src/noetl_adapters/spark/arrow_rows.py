@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -84,6 +84,11 @@ def _from_json(data: bytes) -> pa.Table:
         rows = held if isinstance(held, list) else [value]
     if not all(isinstance(row, dict) for row in rows):
         raise InvalidInput("rows are maps, and these are not")
+    return table_of(rows)
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows that are maps as a table; a column that a row lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: _array([row.get(name) for row in rows]) for name in names})
 

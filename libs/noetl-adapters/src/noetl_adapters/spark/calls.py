@@ -11,6 +11,7 @@ from typing import Any
 from noetl_core.canonical import JsonValue
 from noetl_core.ports.spark import SparkCall
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit, pmod, xxhash64
 
 from noetl_adapters.spark.data_source import NoetlDataSource, read_reference, register
 from noetl_adapters.spark.failures import SOURCE_NAME
@@ -50,7 +51,16 @@ def _table(session: SparkSession, call: SparkCall, table: Mapping[str, Any]) -> 
     reference = chunks_option(
         chunks, tenant_id=call.tenant_id, organization_id=call.organization_id, schema=table.get("schema")
     )
-    return session.read.format(FORMAT).option("reference", reference).load()
+    frame = session.read.format(FORMAT).option("reference", reference).load()
+    return _of_partition(frame, table.get("partition"))
+
+
+def _of_partition(frame: DataFrame, partition: Mapping[str, Any] | None) -> DataFrame:
+    """Of a reduce stage with several partitions: the rows whose columns lead to this one."""
+    if partition is None:
+        return frame
+    columns = [frame[f"`{name}`"] for name in partition["by"]]
+    return frame.where(pmod(xxhash64(*columns), lit(int(partition["count"]))) == int(partition["index"]))
 
 
 def _columns_of(table: Mapping[str, Any]) -> str:

@@ -32,7 +32,8 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from noetl_adapters.spark.arrow_rows import common_schema, conform, read_schema, read_table, write_stream
-from noetl_adapters.spark.payload_access import StoreAccess
+from noetl_adapters.spark.partition_rows import is_partition, read_partition
+from noetl_adapters.spark.payload_access import BlockingPayloads, StoreAccess
 from noetl_adapters.spark.references import MARK, TableReference, resolve
 
 MAX_PAYLOAD_BYTES: Final = 32 * 1024 * 1024
@@ -65,11 +66,7 @@ class NoetlDataSource(DataSource):
         if table.schema is not None:
             return table.schema
         payloads = access.open()
-        whole = (ref.media_type == TABLE_MEDIA_TYPE for ref in table.chunks)
-        schemas = (
-            read_schema(payloads.head(ref) if is_arrow else payloads.get(ref), ref.media_type)
-            for ref, is_arrow in zip(table.chunks, whole, strict=True)
-        )
+        schemas = (_schema_of(payloads, ref) for ref in table.chunks)
         return from_arrow_schema(common_schema(schemas), prefer_timestamp_ntz=True)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -97,6 +94,13 @@ class NoetlDataSource(DataSource):
         return value
 
 
+def _schema_of(payloads: BlockingPayloads, ref: PayloadRef) -> pa.Schema:
+    if is_partition(ref.media_type):
+        return read_partition(payloads, ref).schema
+    is_arrow = ref.media_type == TABLE_MEDIA_TYPE
+    return read_schema(payloads.head(ref) if is_arrow else payloads.get(ref), ref.media_type)
+
+
 class PayloadReader(DataSourceReader):
     """Executors read payloads by themselves, one a task."""
 
@@ -112,7 +116,11 @@ class PayloadReader(DataSourceReader):
         if partition is None:  # how Spark asks for a table without partitions
             return
         ref: PayloadRef = partition.value
-        table = read_table(self._access.open().get(ref), ref.media_type)
+        payloads = self._access.open()
+        if is_partition(ref.media_type):
+            table = read_partition(payloads, ref)
+        else:
+            table = read_table(payloads.get(ref), ref.media_type)
         yield from conform(table, to_arrow_schema(self._schema, timezone="UTC")).to_batches(max_chunksize=BATCH_ROWS)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from noetl.frame.v1 import frame_pb2 as pb
 from noetl_core.canonical import decode, encode
 from noetl_core.errors import InvalidInput
@@ -59,6 +62,8 @@ def rows_message(rows: FrameRows) -> pb.FrameRows:
         collection=payload_ref_message(rows.collection),
         collection_at=rows.collection_at,
         claims=rows.claims,
+        kind=rows.kind,
+        sources_json=encode([dict(one) for one in rows.sources]) if rows.sources else b"",
     )
 
 
@@ -77,6 +82,8 @@ def rows(message: pb.FrameRows) -> FrameRows:
         collection=payload_ref(message.collection) if message.HasField("collection") else None,
         collection_at=message.collection_at,
         claims=message.claims,
+        kind=message.kind or "loop",
+        sources=_sources(message.sources_json) if message.sources_json else (),
     )
 
 
@@ -85,6 +92,13 @@ def _values(data: bytes) -> tuple[object, ...]:
     if not isinstance(values, list):
         raise InvalidInput("values_json must be a JSON list")
     return tuple(values)
+
+
+def _sources(data: bytes) -> tuple[Mapping[str, Any], ...]:
+    values = decode(data)
+    if not isinstance(values, list) or not all(isinstance(one, dict) for one in values):
+        raise InvalidInput("sources_json must be a JSON list of objects")
+    return tuple(one for one in values if isinstance(one, dict))
 
 
 def frame_message(frame: GrantedFrame | None) -> pb.Frame | None:

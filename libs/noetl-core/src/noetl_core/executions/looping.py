@@ -10,6 +10,7 @@ from noetl_core.commands.events import CommandIssued
 from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
 from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.reducing import reduced
 from noetl_core.executions.state import Execution
 from noetl_core.ids import command_id, epoch_id
 from noetl_core.locator import loop_locator
@@ -103,6 +104,8 @@ def close_loop(
     execution_id: int, plan: Plan, *, step: str, loop: Loop, error: Mapping[str, Any] | None = None
 ) -> LoopDone:
     """The end of a loop; `error` says why it ends if not for its items."""
+    if error is None and plan.playbook.steps[step].reduce is not None:
+        return _reduced(execution_id, step, loop)
     policy = plan.playbook.steps[step].loop
     budget = policy.failure_budget if policy else FailureBudget(count=0)
     if error is None and exceeds(budget, failed=loop.failed, total=loop.total):
@@ -117,6 +120,20 @@ def close_loop(
         success=loop.success,
         failed=loop.failed,
         result=_result(execution_id, loop, status, error),
+    )
+
+
+def _reduced(execution_id: int, step: str, loop: Loop) -> LoopDone:
+    """The end of a reduce stage, which has one result and no slots."""
+    return LoopDone(
+        loop_id=loop.loop_id,
+        step=step,
+        activation=loop.activation,
+        collection_size=loop.total,
+        status=_status(loop, stopped=False),
+        success=loop.success,
+        failed=loop.failed,
+        result=reduced(execution_id, loop),
     )
 
 

@@ -77,7 +77,8 @@ class OpenLoops:
         """The end of the loop of an activation that is over before its collection was known, if it has one."""
         loop = self._loops.get(name)
         has_been = loop is not None and loop.activation == activation
-        if has_been or self._plan.playbook.steps[name].loop is None:
+        step = self._plan.playbook.steps[name]
+        if has_been or (step.loop is None and step.reduce is None):
             return None
         return never_opened(self._execution_id, step=name, activation=activation, error=error)
 

@@ -21,6 +21,7 @@ from noetl_core.executions.events import (
 from noetl_core.executions.leaving import FINAL_CAUSE, failed_entry, failure_of, leave
 from noetl_core.executions.looping import never_opened
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.reducing import awaits_partitions
 from noetl_core.executions.staging import open_rows
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.ids import command_id
@@ -159,6 +160,9 @@ class Router(Decision):
     def _enter_if_ready(self, name: str) -> bool:
         if name in self._active or name in self._held or name == self._plan.playbook.final_step:
             return False  # §8.4: activations of one step run one at a time; §8.5: the final step waits for the end
+        alive = self._active | {arrival.step for arrival in self._arrivals}
+        if awaits_partitions(self._plan.playbook, self._graph, name, alive):
+            return False
         waiting = [arrival for arrival in self._arrivals if arrival.step == name]
         if self._is_still_read(name):  # but for a chunk that leads back: whoever reads may wait for it to be taken
             waiting = [arrival for arrival in waiting if arrival.chunk is not None and self._leads_back(arrival)]
@@ -307,7 +311,8 @@ class Router(Decision):
             )
         )
         self._causes[name] = cause
-        if self._plan.playbook.steps[name].loop is not None:
+        entered = self._plan.playbook.steps[name]
+        if entered.loop is not None or entered.reduce is not None:
             self.open_loop(name, activation, cause_step=cause, evaluator=LOCALLY)
             return
         self._facts.append(

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from noetl_core.canonical import JsonValue
-from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
+from noetl_core.executions.evaluators import LOCALLY, Evaluator
+from noetl_core.executions.frame_bounds import frame_bounds
 from noetl_core.executions.looping import open_loop
 from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.reducing import open_reduce
 from noetl_core.executions.state import Execution
 from noetl_core.ids import stage_id
 from noetl_core.loops.events import LoopStarted
-from noetl_core.playbook.expressions import render
 from noetl_core.playbook.loop_model import FramePolicy
 from noetl_core.playbook.model import LoopMode
 from noetl_core.stages.engines import engine_of
 from noetl_core.stages.events import StageOpened
-from noetl_core.stages.policy import AMOUNTS, COUNTS, FrameBounds, bounds_of
 from noetl_core.streams.routing import chunk_view
 from noetl_core.streams.state import Chunk
 
@@ -34,6 +31,19 @@ def open_rows(
     chunk: Chunk | None = None,
 ) -> LoopStarted | StageOpened:
     """The loop of an activation as `open_loop` fixes it, or the stage that runs it in frames. Raises as that does."""
+    reduce = plan.playbook.steps[step].reduce
+    if reduce is not None:
+        return open_reduce(
+            execution,
+            plan,
+            reduce,
+            step=step,
+            activation=activation,
+            cause_step=cause_step,
+            now=now,
+            evaluator=evaluator,
+            chunk=chunk,
+        )
     opened = open_loop(
         execution,
         plan,
@@ -49,9 +59,9 @@ def open_rows(
         return opened
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     policy = loop.frame or FramePolicy()
-    if loop.mode is LoopMode.FANOUT:  # §7.6: an item is a frame, and is tried again alone
+    if loop.tells_shards:  # §7.6: an item is a frame, and is tried again alone
         policy = FramePolicy(max_attempts=1 + loop.max_item_retries)
-    bounds = _bounds(policy, names, now=now, evaluator=evaluator)
+    bounds = frame_bounds(policy, names, now=now, evaluator=evaluator)
     return StageOpened(
         stage_id=stage_id(execution_id=execution.execution_id, step=step, activation=activation),
         step=step,
@@ -67,15 +77,3 @@ def open_rows(
         items=opened.items,
         payload_ref=opened.payload_ref,
     )
-
-
-def _bounds(policy: FramePolicy, names: dict[str, object], *, now: str, evaluator: Evaluator) -> FrameBounds:
-    """What is written as a number is one; only templates are evaluated."""
-    values: dict[str, JsonValue] = {}
-    for name in (*COUNTS, *AMOUNTS):
-        written: Any = getattr(policy, name)
-        found = written
-        if isinstance(written, str):
-            found = evaluator.value(f"frame/{name}", lambda text=written: render(text, names, now=now))  # type: ignore[misc]  # bound here
-        values[name] = None if isinstance(found, Stored) else found
-    return bounds_of(policy, values)

@@ -42,6 +42,8 @@ class Loop:
     """Frames that have brought rows to an outcome."""
     stage_id: str = ""
     """The stage that runs it in frames, if one does: then its items are rows."""
+    outcome: Mapping[str, Any] | None = None
+    """Of a reduce that has but one frame: its result, which is that of the step."""
     before: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
     """Variables that items of a parallel loop have changed, as they were: the other items see those."""
     status: str = ""

@@ -31,6 +31,7 @@ def loop_object(loop: Loop) -> JsonObject:
         "breaks": loop.breaks,
         "frame_count": loop.frame_count,
         "stage_id": loop.stage_id,
+        "outcome": dict(loop.outcome) if loop.outcome is not None else None,
         "status": loop.status,
     }
     return {key: value for key, value in fields.items() if value}
@@ -57,6 +58,7 @@ def read_loop(fields: Mapping[str, Any]) -> Loop:
         breaks=fields.get("breaks", 0),
         frame_count=fields.get("frame_count", 0),
         stage_id=fields.get("stage_id", ""),
+        outcome=fields.get("outcome"),
         status=fields.get("status", ""),
     )
 

@@ -94,6 +94,11 @@ class Loop:
     """Nothing if it is not written; `frame: {}` is all defaults, and asks for frames."""
 
     @property
+    def tells_shards(self) -> bool:
+        """Whether each item is told of by itself: a fan-out whose items are frames of their own (§7.2)."""
+        return self.mode is LoopMode.FANOUT and self.frame is None
+
+    @property
     def asks_for_frames(self) -> bool:
         """Whether frames are the unit of events whatever the number of items (§7.2)."""
         return self.frame is not None or self.engine is Engine.SPARK or self.cursor is not None

@@ -7,6 +7,7 @@ from noetl_core.playbook.loop_model import Engine
 from noetl_core.playbook.model import LoopMode, Step, ToolKind
 from noetl_core.playbook.source import Path
 from noetl_core.playbook.steps import Workflow
+from noetl_core.playbook.support import Feature
 from noetl_core.playbook.workbook import Workbook
 
 
@@ -15,6 +16,7 @@ def check_stages(workflow: Workflow, workbook: Workbook, findings: Findings) -> 
     for name, step in workflow.steps.items():
         if step.reduce is not None:
             _check_sources(step, workflow, (*workflow.paths[name], "reduce", "from"), findings)
+            _check_engine(step, (*workflow.paths[name], "reduce", "spec", "engine"), findings)
     for step, tool, path in workflow.tools:
         within = _frames_of(step)
         if within is not None and workbook.waits(tool):
@@ -31,6 +33,13 @@ def _check_sources(step: Step, workflow: Workflow, path: Path, findings: Finding
         elif other is not None and not _gives_partitions(other):
             message = f"the step {source!r} has no partitions: it has no loop, no spark tool and no `reduce`"
             findings.error("tool_config", message, path)
+
+
+def _check_engine(step: Step, path: Path, findings: Findings) -> None:
+    """Spark tasks run from the driver wherever their frame does; others would have to run in the tasks of a job."""
+    is_spark = step.reduce is not None and step.reduce.engine is Engine.SPARK
+    if is_spark and any(task.tool.kind != ToolKind.SPARK for task in step.tasks):
+        findings.supports(Feature.LOOP_SPARK, path)
 
 
 def _gives_partitions(step: Step) -> bool:

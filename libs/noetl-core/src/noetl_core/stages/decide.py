@@ -8,7 +8,7 @@ from noetl_core.executions.plan import Plan
 from noetl_core.fold import State
 from noetl_core.recorded import Recorded
 from noetl_core.stages.events import FrameEnd
-from noetl_core.stages.fanout import FANOUT, shard_end
+from noetl_core.stages.fanout import shard_end
 
 
 def after_frame(state: State, ended: FrameEnd, plan: Plan, cause: Recorded) -> tuple[Event, ...]:
@@ -17,8 +17,8 @@ def after_frame(state: State, ended: FrameEnd, plan: Plan, cause: Recorded) -> t
     if loop is None or loop.loop_id != ended.loop_id or not loop.is_open:
         return ()
     router = router_for(state, plan, cause)
-    stage = state.execution.stages.get(ended.step)
-    if stage is not None and stage.kind == FANOUT and (shard := shard_end(ended)) is not None:
+    policy = plan.playbook.steps[ended.step].loop
+    if policy is not None and policy.tells_shards and (shard := shard_end(ended)) is not None:
         router.add(shard)
     if not _is_followed(state, ended):
         router.go_on(ended.step)

@@ -28,6 +28,8 @@ class StageOpened:
     pool: str = "default"
     items: tuple[Any, ...] | None = None
     payload_ref: PayloadRef | None = None
+    sources: tuple[Mapping[str, Any], ...] | None = None
+    """Of a reduce: the steps whose output it reads, and where each is found."""
 
 
 @event_type("stage.closed", after_end=True)

@@ -21,14 +21,14 @@ def fanout_started(opened: StageOpened) -> FanoutStarted:
     )
 
 
-def enqueued(stage: Stage, dispatched: FrameDispatched) -> ShardEnqueued:
+def enqueued(stage: Stage, dispatched: FrameDispatched, *, iter_key: str) -> ShardEnqueued:
     """What comes before the frame of an item."""
     return ShardEnqueued(
         loop_id=stage.loop_id,
         step=stage.step,
         shard_id=dispatched.frame_id,
         iter_index=dispatched.start,
-        iter_key=str(dispatched.start),
+        iter_key=iter_key,
         shard_attempt=dispatched.attempt,
     )
 

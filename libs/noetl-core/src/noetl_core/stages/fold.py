@@ -85,6 +85,7 @@ def stage_of_event(event: StageOpened) -> Stage:
         bounds=FrameBounds.from_json(event.policy),
         pool=event.pool,
         is_cursor=event.mode == LoopMode.CURSOR,
+        sources=event.sources or (),
     )
 
 
@@ -192,6 +193,8 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
             breaks=event.breaks,
             frames=1,
         )
+        if stage.kind == "reduce" and stage.total == 1:
+            loops = _with_outcome(loops, stage, event.result)
         return _with(execution, _with_rest(stage, frame, event.stop) if left else stage, loops)
     if event.outcome == FrameOutcome.RETRY:
         stage = _with_waiting(stage, replace(frame, after=""), recorded)
@@ -292,6 +295,14 @@ def _counting(
         first_error=loop.first_error or (error if failed else None),
     )
     return {**loops, stage.step: counted}
+
+
+def _with_outcome(loops: Loops, stage: Stage, result: Mapping[str, Any] | None) -> Loops:
+    """The one output of a reduce is that of its step."""
+    loop = loops.get(stage.step)
+    if loop is None or loop.stage_id != stage.stage_id or not loop.is_open:
+        return loops
+    return {**loops, stage.step: replace(loop, outcome=result)}
 
 
 def _with(execution: Execution, stage: Stage, loops: Loops) -> Execution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,5 +26,9 @@ class FrameRows:
     collection: PayloadRef | None = None
     collection_at: int = 0
     """Index of the row with which the stored collection begins."""
+    kind: str = "loop"
+    """Of its stage; a frame of a reduce has a partition and no rows of its own."""
+    sources: tuple[Mapping[str, Any], ...] = ()
+    """Of a reduce: where the output is found that the partition is cut from."""
     claims: bool = False
     """Whether nobody has claimed its rows yet: its worker does, through the cursor of the loop."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from noetl_core.loops.intervals import Intervals
 from noetl_core.payloads import PayloadRef
@@ -116,6 +116,8 @@ class Stage:
     """Whether frames claim their rows themselves; `total` is how many they have found."""
     drained: tuple[int, ...] = ()
     """Slots of a cursor that found no rows."""
+    sources: tuple[Mapping[str, Any], ...] = ()
+    """Of a reduce: where the output is found that its frames read."""
     status: str = ""
     """How it ended; empty while it runs."""
     opened_event_id: int = 0

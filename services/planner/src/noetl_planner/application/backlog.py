@@ -12,7 +12,7 @@ from noetl_core.stages.state import Stage
 WAITING: Final = "waiting"
 RUNNING: Final = "running"
 STATES: Final = (WAITING, RUNNING)
-STAGE_KINDS: Final = ("loop", "fanout")
+STAGE_KINDS: Final = ("loop", "fanout", "reduce")
 MAX_POOLS: Final = 200
 """Playbooks name pools, and each is a line of metrics: beyond this many, the smallest are counted together."""
 OTHERS: Final = "_others"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from noetl_core.executions.reducing import REDUCE
 from noetl_core.fold import State
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_core.ports.frames import FrameKey, GrantedFrame
@@ -41,6 +42,7 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         chunk=step.chunk,
     )
     collection = frame.claimed or loop.collection
+    is_reduce = stage.kind == REDUCE
     rows = FrameRows(
         stage_id=stage.stage_id,
         loop_id=stage.loop_id,
@@ -50,10 +52,12 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         stop=frame.stop,
         total=stage.total,
         bounds=stage.bounds,
-        values=None if collection or stage.is_cursor else tuple(loop.items[frame.start : frame.stop]),
+        values=None if collection or stage.is_cursor or is_reduce else tuple(loop.items[frame.start : frame.stop]),
         collection=collection,
         collection_at=frame.claimed_at,
         claims=stage.is_cursor and frame.claimed is None,
+        kind=stage.kind,
+        sources=stage.sources,
     )
     key = FrameKey(execution_id=execution.execution_id, frame_id=frame.frame_id, attempt=frame.attempt)
     return GrantedFrame(key=key, step=granted, rows=rows)

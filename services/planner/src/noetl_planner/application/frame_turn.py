@@ -17,6 +17,7 @@ from noetl_core.errors import (
     VersionConflict,
 )
 from noetl_core.executions.events import CtxUpdated
+from noetl_core.executions.item_keys import told_key
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
@@ -25,8 +26,9 @@ from noetl_core.ports.commands import Worker
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.dispatch import may_dispatch, next_frame, outcome_of, stage_of
 from noetl_core.stages.events import FrameCommitted, FrameDispatched, FrameFailed, FrameHeartbeat, FrameStarted
-from noetl_core.stages.fanout import FANOUT, enqueued
+from noetl_core.stages.fanout import enqueued
 from noetl_core.stages.state import Frame, Stage, attempt_key
+from noetl_core.timestamps import format_time
 
 from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
 from noetl_planner.application.frame_abandoning import abandonment
@@ -109,8 +111,13 @@ class FrameTurns:
         meta = {"decided_through": cause} if cause else {}
         key = f"frame/{stage.stage_id}/{slot}/{dispatched.sequence}"
         trace = turn.state.execution.trace
-        if stage.kind == FANOUT:
-            shard, named = enqueued(stage, dispatched), attempt_key(dispatched.frame_id, dispatched.attempt)
+        policy = self._plan.playbook.steps[stage.step].loop
+        if policy is not None and policy.tells_shards:
+            key_of_item = told_key(
+                turn.state.execution, self._plan, step=stage.step, index=dispatched.start, now=format_time(turn.now)
+            )
+            shard = enqueued(stage, dispatched, iter_key=key_of_item)
+            named = attempt_key(dispatched.frame_id, dispatched.attempt)
             self._add(turn, to_draft(shard, idempotency_key=f"{named}/enqueued", meta=dict(meta), trace=trace))
         self._add(turn, to_draft(dispatched, idempotency_key=key, meta=dict(meta), trace=trace))
         if not stage.is_cursor or dispatched.payload_ref is not None:

@@ -12,6 +12,8 @@ from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import Draft
 from noetl_core.fold import State
 
+from noetl_planner.application.frame_hints import FREES
+
 ENDS: Final = frozenset({"step.exit", "deadline.passed"})
 """What stops the commands of an activation that are left."""
 
@@ -26,10 +28,12 @@ def stop_hints(before: State, after: State, drafts: Sequence[Draft]) -> Iterator
         for command_id, command in before.commands.items()
         if _is_running(command) and _is_left(after.commands[command_id], is_over)
     }
+    delivered = {draft.frame_id for draft in drafts if draft.event_type in FREES}
     stopped |= {
         (stage.step, stage.activation)
         for name, stage in before.execution.stages.items()
-        if stage.held and (is_over or not after.execution.stages[name].is_open)
+        if any(frame.frame_id not in delivered for frame in stage.held)
+        and (is_over or not after.execution.stages[name].is_open)
     }
     if is_over:
         if stopped:

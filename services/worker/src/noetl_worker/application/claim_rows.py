@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -12,7 +12,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.model import Cursor, KeychainEntry
 from noetl_core.ports.commands import GrantedCommand, Worker
-from noetl_core.ports.frames import FrameKey
+from noetl_core.ports.frames import FrameClaim, FrameKey, StageSlot
 from noetl_core.stages.policy import MAX_ROWS
 from noetl_core.stages.rows import FrameRows
 from noetl_core.timestamps import format_time
@@ -32,6 +32,10 @@ class TellRows(Protocol):
 
     async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:
         """Tell which rows a frame has claimed."""
+        ...
+
+    async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
+        """Claim the next frame of each slot; who holds one gets it once more."""
         ...
 
 
@@ -82,8 +86,11 @@ class ClaimRows:
         names: Mapping[str, object],
         keychain: Mapping[str, KeychainEntry],
         place: ResultPlace,
-    ) -> tuple[int, list[JsonValue]] | Outcome:
-        """The index of the first row and the rows, of which there may be none; or why they could not be had."""
+    ) -> tuple[int, list[JsonValue]] | FrameRows | Outcome:
+        """The index of the first row and the rows, of which there may be none; or why they could not be had.
+
+        Rows that this attempt has told of before, without hearing the answer, are the frame's: they are in the log.
+        """
         key = frame_key(command.key)
         sink = _Sink(place=place, persist=self._persist, tell=self._tell, worker=self._worker, key=key)
         call = ToolCall(
@@ -107,10 +114,19 @@ class ClaimRows:
         except NoetlError as exc:
             if exc.retryable:
                 raise
-            # An answer about other rows was not heard: this claim is rolled back, and the next attempt gets those.
+            # An answer about other rows was not heard: this claim is rolled back, and those are the frame's.
             is_told = isinstance(exc, FrameHasRows)
-            return Outcome.failed(kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message, retryable=is_told)
+            known = await self._known(command, frame, key) if is_told else None
+            failed = Outcome.failed(kind=ErrorKind.UNKNOWN, code=exc.code, message=exc.message, retryable=is_told)
+            return known or failed
         return outcome if outcome.error is not None else (sink.start, sink.rows)
+
+    async def _known(self, command: GrantedCommand, frame: FrameRows, key: FrameKey) -> FrameRows | None:
+        """The rows of this very attempt as the planner knows them, if it still has it."""
+        slot = StageSlot(execution_id=command.key.execution_id, stage_id=frame.stage_id, slot=frame.slot)
+        (claim,) = await self._tell.claim_frames(self._worker, [slot])
+        granted = claim.frame
+        return granted.rows if granted is not None and granted.key == key and not granted.rows.claims else None
 
 
 def _claim_names(frame: FrameRows, key: FrameKey) -> dict[str, object]:

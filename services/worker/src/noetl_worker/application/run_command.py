@@ -10,6 +10,7 @@ from dataclasses import replace
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import NoetlError, NotFound
+from noetl_core.executions.reducing import REDUCE
 from noetl_core.executions.step_scope import SCOPE, scope_names_read, scope_told
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.call_facts import fact_paths
@@ -31,10 +32,12 @@ from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome, gone_result
+from noetl_worker.application.partitions import ReadPartitions
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace, lost_result
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.run_frame import RunFrame
+from noetl_worker.application.run_reduce import RunReduce
 from noetl_worker.application.step_names import StepNames
 
 MAX_VALUE_BYTES = 1024
@@ -76,6 +79,15 @@ class RunCommand:
             claim_rows=claim_rows,
             clock=clock,
         )
+        self._run_reduce = RunReduce(
+            names=names,
+            pipeline=frame_pipeline or pipeline,
+            persist=persist,
+            partitions=ReadPartitions(rows, loops),
+            store_output=self._store_output,
+            store_variables=self._variables,
+            store_scope=self._scope,
+        )
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:
         """The `result` of the event that closes the command and the variables that it has set, or what it waits for."""
@@ -91,7 +103,8 @@ class RunCommand:
         if command.evaluation is not None:
             return CommandEnd(result=await self._evaluate_control(command, playbook))
         if command.frame is not None:
-            return await self._run_frame(command, playbook, place)
+            run = self._run_reduce if command.frame.kind == REDUCE else self._run_frame
+            return await run(command, playbook, place)
         end = await self._run(command, playbook)
         while True:
             if isinstance(end, PipelinePark):

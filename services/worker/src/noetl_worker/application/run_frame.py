@@ -6,10 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
 from noetl_core.errors import NoetlError, NotFound
+from noetl_core.executions.item_keys import item_key
+from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.model import LoopMode, Playbook, Step
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.stages.rows import FrameRows
@@ -18,6 +21,7 @@ from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
 from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
 from noetl_worker.application.event_result import EventResult
+from noetl_worker.application.failed_rows import places_of, told_failed
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
@@ -51,6 +55,7 @@ class _Told:
     failed: int = 0
     breaks: int = 0
     first_error: JsonObject | None = None
+    failed_places: list[int] = field(default_factory=list)
     variables: dict[str, JsonValue] = field(default_factory=dict)
     stop: int = 0
     """Where the rows begin that have not run."""
@@ -76,6 +81,7 @@ class _Told:
             self.breaks += end.broke
             return
         self.failed += 1
+        self.failed_places.append(len(self.bodies) - 1)
         error = outcome.error
         self.first_error = self.first_error or {
             "index": index,
@@ -177,6 +183,8 @@ class RunFrame:
         )
         if isinstance(found, Outcome):
             return CommandEnd(result=failed_frame(found))
+        if isinstance(found, FrameRows):  # told before, by this attempt: the log has them
+            return found, await self._items.rows(found)
         start, rows = found
         if not rows:
             return CommandEnd(result=nothing_stored(_found_nothing(frame)))
@@ -194,6 +202,7 @@ class RunFrame:
     ) -> CommandEnd:
         """Bytes first: the outcomes are one payload, whatever the number of rows. Raises what keeps them from that."""
         variables = await self._store_variables(place, told.variables)
+        failed = await told_failed(places_of(told.failed_places), place, self._persist)
         counts: JsonObject = {
             "stop": told.stop,
             "success": told.success,
@@ -204,6 +213,7 @@ class RunFrame:
         context: JsonObject = {
             "row_count": told.stop - frame.start,
             "duration_ms": round((self._clock() - began) * 1000, 3),
+            **failed,
             FRAME_COUNTS: counts,
         }
         parent = parent_ref_id(command)
@@ -232,8 +242,7 @@ class RunFrame:
         async def take_turns() -> None:
             for number in numbers:
                 seen = _with_variables(names, variables) if is_sequential and variables else names
-                item = _row(step, frame, rows, number)
-                end = await self._run(command, playbook, seen, item, key=str(frame.start + number))
+                end = await self._run_row(command, playbook, seen, partial(_row, step, frame, rows, number))
                 ends[number] = end
                 variables.update(end.variables)
                 if self._clock() >= until:
@@ -243,6 +252,29 @@ class RunFrame:
             for _ in range(at_once):
                 turns.create_task(take_turns())
         return [ends[number] for number in sorted(ends)]
+
+    async def _run_row(
+        self,
+        command: GrantedCommand,
+        playbook: Playbook,
+        names: Mapping[str, object],
+        begin: Callable[[], Iteration],
+    ) -> PipelineEnd:
+        """One row, under its own key; items of a fan-out that run together are tried again alone, each by itself."""
+        loop, item = playbook.steps[command.step].loop, begin()
+        if loop is None:
+            raise AssertionError("not a frame")
+        try:
+            key = item_key(loop, {**names, **item.iterators(), **item.names()}, item.index, now=None)
+        except TemplateFailed as exc:
+            failed = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
+            return PipelineEnd(outcome=failed)
+        tries = loop.max_item_retries if loop.mode is LoopMode.FANOUT and loop.frame is not None else 0
+        end = await self._run(command, playbook, names, item, key=key)
+        while end.outcome.error is not None and tries > 0:
+            tries -= 1
+            end = await self._run(command, playbook, names, begin(), key=key)
+        return end
 
     async def _run(
         self,
@@ -344,8 +376,8 @@ def _found_nothing(frame: FrameRows) -> JsonObject:
 
 def _is_tried_again(command: GrantedCommand, step: Step, frame: FrameRows) -> bool:
     """§7.6: an item of a fan-out that failed is tried again alone, whatever its error."""
-    is_fanout = step.loop is not None and step.loop.mode is LoopMode.FANOUT
-    return is_fanout and command.attempt < frame.bounds.max_attempts
+    is_alone = step.loop is not None and step.loop.tells_shards
+    return is_alone and command.attempt < frame.bounds.max_attempts
 
 
 def failed_frame(outcome: Outcome, *, retryable: bool | None = None) -> EventResult:

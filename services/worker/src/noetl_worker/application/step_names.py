@@ -98,6 +98,8 @@ class StepNames:
             error = (result.get("context") or {}).get("error")
             return {"status": "error", "error": error} if error else None
         if is_loop_reference(reference):
+            if (result.get("context") or {}).get("reduce"):
+                return await self._reduced(command, result, reads)
             return await self._loop_result(command, result, reads)
         marked = marked_rows(reference, kept) if _are_by_reference(reads) else None
         if marked is not None:
@@ -137,6 +139,16 @@ class StepNames:
         if any(read.root == BY_REFERENCE for read in reads):
             streams.read_whole_what_is_read()
         return await streams.load(self._rows.rows)
+
+    async def _reduced(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
+        """What several partitions gave, as one; rows in chunks are loaded unless only executors read them."""
+        if self._loops is None:
+            return None
+        scope = Scope(tenant_id=command.tenant_id, organization_id=command.organization_id)
+        whole: JsonValue = await self._loops(scope, command.key.execution_id, result)
+        if not is_streamed(whole) or _are_by_reference(reads):
+            return whole
+        return await self._rows(whole, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
     async def _loop_result(self, command: GrantedCommand, result: Mapping[str, Any], reads: Reads) -> object:
         """What a loop gave; where only its counts are read, its items stay where they are."""

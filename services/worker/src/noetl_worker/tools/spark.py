@@ -15,6 +15,7 @@ from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkSessi
 from noetl_servicekit.chunk_rows import LoadRows, chunk_refs
 
 from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
+from noetl_worker.application.partitions import PARTITION_TABLE
 from noetl_worker.application.sinks import ChunkSink
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, failed, misconfigured, without_secrets
@@ -66,6 +67,8 @@ class SparkTool:
         if config.secrets and any(text and config.secrets.hide(text) != text for text in (sql, code)):
             raise misconfigured("a spark step cannot have secrets: its rows are stored where nobody could hide them")
         inputs = await self._inputs.read(call, rendered, secrets=config.secrets, is_query=bool(sql))
+        partition = call.names.get(PARTITION_TABLE)
+        reduced = {"partitions": partition} if isinstance(partition, dict) and "partitions" not in rendered else {}
         return SparkCall(
             call_id=f"{call.execution_id}/{call.step}/{next(self._numbers)}",
             tenant_id=call.tenant_id,
@@ -74,7 +77,7 @@ class SparkTool:
             step=call.step,
             sql=sql or None,
             code=code or None,
-            tables=inputs.tables,
+            tables={**reduced, **inputs.tables},
             values=inputs.values,
         )
 

@@ -91,6 +91,8 @@ class FrameRows(_message.Message):
     COLLECTION_FIELD_NUMBER: _builtins.int
     COLLECTION_AT_FIELD_NUMBER: _builtins.int
     CLAIMS_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SOURCES_JSON_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """The stage."""
     loop_id: _builtins.str
@@ -113,6 +115,10 @@ class FrameRows(_message.Message):
     """Index of the row with which the stored collection begins."""
     claims: _builtins.bool
     """Whether the rows are still to be claimed through the cursor of the loop."""
+    kind: _builtins.str
+    """Kind of the stage: loop, fanout or reduce; empty is loop. A frame of a reduce has a partition and no rows."""
+    sources_json: _builtins.bytes
+    """Of a reduce: the steps whose output the partition is cut from, as a JSON list of step and reference."""
     @_builtins.property
     def collection(self) -> _common_pb2.PayloadRef:
         """The stored collection: a JSON list in which the rows stand at their indices."""
@@ -132,10 +138,12 @@ class FrameRows(_message.Message):
         collection: _common_pb2.PayloadRef | None = ...,
         collection_at: _builtins.int = ...,
         claims: _builtins.bool = ...,
+        kind: _builtins.str = ...,
+        sources_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "collection", b"collection", "collection_at", b"collection_at", "index", b"index", "loop_id", b"loop_id", "policy_json", b"policy_json", "slot", b"slot", "stage_id", b"stage_id", "start", b"start", "stop", b"stop", "total", b"total", "values_json", b"values_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "collection", b"collection", "collection_at", b"collection_at", "index", b"index", "kind", b"kind", "loop_id", b"loop_id", "policy_json", b"policy_json", "slot", b"slot", "sources_json", b"sources_json", "stage_id", b"stage_id", "start", b"start", "stop", b"stop", "total", b"total", "values_json", b"values_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
