@@ -17,6 +17,8 @@ from noetl_core.append import PlacedEvent
 from noetl_core.fold import State
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import CommandKey, GrantedCommand
+from noetl_core.ports.frames import CommittedRows, GrantedFrame, StageSlot
+from noetl_core.stages.policy import FrameBounds
 from noetl_core.state_json import encode_state
 from noetl_planner.application.actor import Actor
 from noetl_testkit.planning import WORKER, Planning, ok
@@ -32,8 +34,18 @@ workflow:
 WIDE = """
 workflow:
 - {step: rows, tool: {kind: noop}, next: {arcs: [{step: l}]}}
-- {step: l, loop: {in: "{{ rows.data }}", spec: {mode: parallel, max_in_flight: 8}}, tool: {kind: noop}}
+- step: l
+  loop: {in: "{{ rows.data }}", spec: {mode: parallel, max_in_flight: 8}}
+  tool: {kind: playbook, path: child, return_step: done}
 """
+FRAMES = WIDE.replace("{kind: playbook, path: child, return_step: done}", "{kind: noop}")
+
+STORED: dict[str, Any] = {
+    "status": "ok",
+    "reference": {"type": "object_store", "ref_id": "r", "uri": "noetl://r"},
+    "parent_ref": None,
+    "context": {},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +145,53 @@ async def test_items_of_a_long_loop_cost_six_events_and_one_append_each_and_leav
     assert again.next is not None
     assert again.next.item is not None
     assert again.next.item.index == 1_058, "another planner goes on from the log"
+    await planning.actors.stop()
+
+
+async def commit(planning: Planning, frame: GrantedFrame) -> GrantedFrame | None:
+    done = CommittedRows(result=STORED, stop=frame.rows.stop, success=frame.rows.stop - frame.rows.start, failed=0)
+    return (await planning.actors.commit_frame(WORKER, frame.key, done, wants_next=True)).next
+
+
+async def first_frame(planning: Planning) -> GrantedFrame:
+    stage = actor_of(planning).state.execution.stages["l"]
+    slot = StageSlot(execution_id=planning.execution_id, stage_id=stage.stage_id, slot=0)
+    (claim,) = await planning.actors.claim_frames(WORKER, [slot])
+    assert claim.frame is not None
+    return claim.frame
+
+
+@pytest.mark.parametrize(("items", "opened"), [(0, "loop.started"), (1_000, "loop.started"), (1_001, "stage.opened")])
+async def test_loops_over_more_than_a_thousand_items_run_in_frames(items: int, opened: str) -> None:
+    planning = await Planning().start(FRAMES)
+    await open_loop(planning, items=items, width=8)
+    assert [one for one in planning.types() if one in {"loop.started", "stage.opened"}] == [opened]
+    if opened == "stage.opened":
+        frame = await first_frame(planning)
+        assert (frame.rows.start, frame.rows.stop, frame.rows.bounds) == (0, 1, FrameBounds())
+    await planning.actors.stop()
+
+
+async def test_a_hundred_thousand_rows_in_frames_cost_three_events_a_frame_and_leave_nothing_behind() -> None:
+    framed = FRAMES.replace("max_in_flight: 8", "max_in_flight: 8, engine: inline, frame: {max_rows: 50}")
+    planning = await Planning().start(framed)
+    ref = await open_loop(planning, items=100_000, width=8)
+    appends = Appends(planning)
+
+    following: GrantedFrame | None = await first_frame(planning)
+    sizes: list[int] = []
+    frames = 0
+    while following is not None:
+        assert (following.rows.collection, following.rows.values) == (ref, None), "the planner has no rows"
+        if frames % 200 == 100:
+            sizes.append(kept(actor_of(planning).state))
+        following = await commit(planning, following)
+        frames += 1
+
+    assert (frames, len(sizes)) == (2_000, 10)
+    assert max(sizes) < min(sizes) + 256, "only numbers grow longer"
+    assert set(map(tuple, appends.kinds[1:-1])) == {("frame.committed", "frame.dispatched", "frame.started")}
+    assert appends.kinds[-1][:3] == ["frame.committed", "stage.closed", "loop.done"]
     await planning.actors.stop()
 
 

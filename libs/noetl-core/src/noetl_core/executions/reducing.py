@@ -10,15 +10,16 @@ from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
 from noetl_core.executions.frame_bounds import frame_bounds
 from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
-from noetl_core.executions.state import Execution
+from noetl_core.executions.state import Arrival, Execution
 from noetl_core.ids import epoch_id, stage_id
 from noetl_core.locator import loop_locator
 from noetl_core.loops.collection import width_of
 from noetl_core.loops.state import Loop
 from noetl_core.playbook.expressions import render
 from noetl_core.playbook.graph import Graph
-from noetl_core.playbook.loop_model import Engine, FramePolicy
+from noetl_core.playbook.loop_model import FramePolicy
 from noetl_core.playbook.model import LoopMode, Playbook, Reduce
+from noetl_core.stages.engines import engine_of
 from noetl_core.stages.events import StageOpened
 from noetl_core.stages.partitions import UNITED_KEYS
 from noetl_core.streams.routing import chunk_view
@@ -29,14 +30,20 @@ REDUCE: Final = "reduce"
 WIDTH: Final = "reduce.spec.max_in_flight"
 
 
-def awaits_partitions(playbook: Playbook, graph: Graph, name: str, alive: Collection[str]) -> bool:
+def awaits_partitions(
+    playbook: Playbook, graph: Graph, name: str, active: Collection[str], arrivals: Collection[Arrival]
+) -> bool:
     """§7.7: whether something that is alive gives, or still leads to, what the step reduces.
 
-    What only follows from the step itself is not waited for: that would be for ever.
+    What only follows from the step itself is not waited for, nor another visit of a step that waits until this one has
+    read the last: that would be for ever. The final step waits for everything.
     """
     reduce = playbook.steps[name].reduce
     if reduce is None:
         return False
+    read_first = {arrival.cause_step for arrival in arrivals if arrival.step == name}
+    waiting = {arrival.step for arrival in arrivals} - read_first - {playbook.final_step or ""}
+    alive = {*active, *waiting}
     after = _following(playbook, graph, name)
     return any(
         other == source or graph.reaches(other, source)
@@ -75,7 +82,7 @@ def open_reduce(
         collection_size=reduce.partitions,
         max_in_flight=min(width_of(None if isinstance(width, Stored) else width), reduce.partitions),
         policy=replace(bounds, max_rows=1, process="frame", on_failure="fail").to_json(),
-        engine=(reduce.engine or Engine.INLINE).value,
+        engine=engine_of(plan.playbook, step),
         pool=plan.pool,
         sources=tuple(source for name in reduce.sources if (source := _source(execution, name)) is not None),
     )

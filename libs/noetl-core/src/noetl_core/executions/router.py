@@ -160,8 +160,7 @@ class Router(Decision):
     def _enter_if_ready(self, name: str) -> bool:
         if name in self._active or name in self._held or name == self._plan.playbook.final_step:
             return False  # §8.4: activations of one step run one at a time; §8.5: the final step waits for the end
-        alive = self._active | {arrival.step for arrival in self._arrivals}
-        if awaits_partitions(self._plan.playbook, self._graph, name, alive):
+        if awaits_partitions(self._plan.playbook, self._graph, name, self._active, self._arrivals):
             return False
         waiting = [arrival for arrival in self._arrivals if arrival.step == name]
         if self._is_still_read(name):  # but for a chunk that leads back: whoever reads may wait for it to be taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from noetl_core.executions.evaluators import LOCALLY, Evaluator
 from noetl_core.executions.frame_bounds import frame_bounds
 from noetl_core.executions.looping import open_loop
@@ -12,11 +14,15 @@ from noetl_core.executions.state import Execution
 from noetl_core.ids import stage_id
 from noetl_core.loops.events import LoopStarted
 from noetl_core.playbook.loop_model import FramePolicy
-from noetl_core.playbook.model import LoopMode
+from noetl_core.playbook.model import Loop, LoopMode
+from noetl_core.playbook.workbook import waits_for_children
 from noetl_core.stages.engines import engine_of
 from noetl_core.stages.events import StageOpened
 from noetl_core.streams.routing import chunk_view
 from noetl_core.streams.state import Chunk
+
+MAX_TOLD_ITEMS: Final = 1_000
+"""Items of a loop that events tell of one by one (§7.2)."""
 
 
 def open_rows(
@@ -55,7 +61,7 @@ def open_rows(
         chunk=chunk,
     )
     loop = plan.playbook.steps[step].loop
-    if loop is None or not (loop.asks_for_frames or loop.mode is LoopMode.FANOUT):
+    if loop is None or not (_runs_in_frames(loop) or _is_too_long(plan, step, opened)):
         return opened
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
     policy = loop.frame or FramePolicy()
@@ -77,3 +83,13 @@ def open_rows(
         items=opened.items,
         payload_ref=opened.payload_ref,
     )
+
+
+def _runs_in_frames(loop: Loop) -> bool:
+    return loop.asks_for_frames or loop.mode is LoopMode.FANOUT
+
+
+def _is_too_long(plan: Plan, step: str, opened: LoopStarted) -> bool:
+    """§7.2: more items run as if `frame: {}` were written, unless they wait for playbooks, which no frame can."""
+    playbook = plan.playbook
+    return opened.collection_size > MAX_TOLD_ITEMS and not waits_for_children(playbook.steps[step], playbook.workbook)

@@ -9,7 +9,8 @@ from noetl_core.canonical import JsonValue, decode
 from noetl_core.errors import InvalidInput, NoetlError
 
 MAX_IN_FLIGHT: Final = 10_000
-MAX_ITEMS: Final = 100_000
+MAX_ITEMS: Final = 10_000_000
+"""What has not begun is arithmetic; but whoever runs an item reads the collection that it stands in."""
 
 
 class LoopInvalid(InvalidInput):

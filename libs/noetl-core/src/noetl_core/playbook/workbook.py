@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from noetl_core.playbook.fields import Fields
 from noetl_core.playbook.findings import Findings
-from noetl_core.playbook.model import Tool, ToolKind, WorkbookTask
+from noetl_core.playbook.model import Step, Tool, ToolKind, WorkbookTask
 from noetl_core.playbook.pipelines import read_workbook_tool
 from noetl_core.playbook.shapes import is_template
 from noetl_core.playbook.source import Path
@@ -49,6 +49,22 @@ class Workbook:
         else:
             end = self.ends.get(name or "")
         self.ends.update(dict.fromkeys(trail, end))
+
+
+def waits_for_children(step: Step, tasks: Mapping[str, WorkbookTask]) -> bool:
+    """Whether a task of a checked step, itself or through the workbook, waits for the end of another playbook."""
+    return any(_waits(task.tool, tasks) for task in step.tasks)
+
+
+def _waits(tool: Tool, tasks: Mapping[str, WorkbookTask]) -> bool:
+    for _ in range(len(tasks) + 1):
+        if tool.kind != ToolKind.WORKBOOK:
+            return tool.kind == ToolKind.PLAYBOOK and "return_step" in tool.config
+        called = tasks.get(called_task(tool) or "")
+        if called is None:
+            return False
+        tool = called.tool
+    return False
 
 
 def read_workbook(root: Fields) -> Workbook:
