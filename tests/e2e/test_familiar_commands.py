@@ -76,10 +76,10 @@ def test_register_execute_why_and_cancel(stack: LocalStack, tmp_path: Path) -> N
 
 
 def test_every_shard_of_a_running_stack_has_its_owners(stack: LocalStack) -> None:
-    shown = eventually(
-        lambda: found if not (found := stack.noetl("shards", "-o", "json").document)["unowned"] else None, seconds=60.0
-    )
+    eventually(lambda: not stack.noetl("shards", "-o", "json").document["unowned"])
+    shown = stack.noetl("shards", "-o", "json").document
 
+    assert shown["unowned"] == 0
     assert {one["role"] for one in shown["shards"]} == {"planner", "projector"}
     text = stack.noetl("shards", "--role", "planner").out
     assert f"0-{len(shown['shards']) // 2 - 1}" in text
