@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.call_logs import CallLog
 from noetl_core.canonical import decode
 from noetl_core.errors import Unavailable
@@ -20,6 +21,7 @@ from noetl_worker.application.captured_output import (
     shorten,
 )
 from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.registry import ToolRegistry
 
@@ -46,6 +48,14 @@ class NoStore(InMemoryPayloadStore):
         raise Unavailable("the store is away")
 
 
+async def no_time_passes(seconds: float) -> None:
+    """The store is asked again at once."""
+
+
+def storing(store: InMemoryPayloadStore) -> StoreOutput:
+    return StoreOutput(PersistBeforeEmit(store, ArrowTables(), sleep=no_time_passes))
+
+
 async def test_every_run_that_printed_is_stored_in_order_with_its_attempt() -> None:
     captured, store = CapturedOutput(), InMemoryPayloadStore()
     captured.take(said("one"), task="load", run=1)
@@ -53,7 +63,7 @@ async def test_every_run_that_printed_is_stored_in_order_with_its_attempt() -> N
     captured.take(None, task="silent", run=1)
     captured.take(said("", "two"), task="load", run=2)
 
-    ref = await StoreOutput(store)(COMMAND, captured)
+    ref = await storing(store)(COMMAND, captured)
 
     assert ref is not None
     log = CallLog.from_json(decode(await store.get(ref)))
@@ -65,14 +75,14 @@ async def test_every_run_that_printed_is_stored_in_order_with_its_attempt() -> N
 
 
 async def test_a_command_that_printed_nothing_stores_nothing() -> None:
-    assert await StoreOutput(InMemoryPayloadStore())(COMMAND, CapturedOutput()) is None
+    assert await storing(InMemoryPayloadStore())(COMMAND, CapturedOutput()) is None
 
 
 async def test_output_that_cannot_be_stored_does_not_cost_the_result() -> None:
     captured = CapturedOutput()
     captured.take(said("one"), task="load", run=1)
 
-    assert await StoreOutput(NoStore())(COMMAND, captured) is None
+    assert await storing(NoStore())(COMMAND, captured) is None
 
 
 def test_of_very_many_runs_the_first_and_the_last_are_kept() -> None:

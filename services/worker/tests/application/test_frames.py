@@ -27,7 +27,7 @@ from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline_run import PipelineEnd
-from noetl_worker.application.run_frame import RunFrame, within_bytes
+from noetl_worker.application.run_frame import RETRY_SECONDS, RunFrame, within_bytes
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 STEP = "workflow:\n- {step: s, loop: {in: [], iterator: n, spec: {mode: MODE, frame: {}}}, tool: {kind: noop}}\n"
@@ -101,12 +101,13 @@ class Rows:
     async def run(self, command: GrantedCommand, mode: str = "parallel") -> dict[str, Any]:
         playbook, _ = parse_playbook(HEAD + STEP.replace("MODE", mode))
         this: Any = self
+        persist = PersistBeforeEmit(self.payloads, ArrowTables(), sleep=self.sleep)
         run = RunFrame(
             names=self.names,  # type: ignore[arg-type]  # as much of it as is asked
             pipeline=this,
-            persist=PersistBeforeEmit(self.payloads, ArrowTables()),
+            persist=persist,
             items=this,
-            store_output=StoreOutput(self.payloads),
+            store_output=StoreOutput(persist),
             store_variables=self.store,
             clock=lambda: self.now,
             sleep=self.sleep,
@@ -151,7 +152,7 @@ async def test_trouble_that_is_not_a_rows_own_is_tried_again_for_that_row_alone(
 
 async def test_trouble_that_lasts_is_the_outcome_of_its_row() -> None:
     rows = Rows()
-    rows.trouble = [Unavailable("away")] * 4
+    rows.trouble = [Unavailable("away")] * (len(RETRY_SECONDS) + 1)
     result = await rows.run(granted(3))
     assert result["context"]["frame"]["failed"] == 1
     assert result["context"]["frame"]["first_error"] == {"index": 100, "code": "unavailable", "message": "away"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend
 from noetl_core.envelope import Draft, StoredEvent
@@ -34,6 +35,8 @@ from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
 
+AWAY: Final = (Unavailable, DeadlinePassed, Overloaded)
+"""What passes by itself, and says nothing about the execution: it is never set aside for it."""
 MAX_INBOX = 10_000
 MAX_BUFFERED_EVENTS = 2_000
 MAX_LOST_RACES = 5
@@ -161,7 +164,12 @@ class Actor:
 
     def _has_work(self) -> bool:
         behind = self._wanted_version > self.known_version or not self._journal.is_settled
-        return bool(self._asks) or behind
+        return bool(self._asks) or behind or self._lacks_plan()
+
+    def _lacks_plan(self) -> bool:
+        """Without one nobody is woken for commands that wait, so it is loaded although there is nothing to decide."""
+        execution = self.state.execution
+        return self._planner is None and bool(execution.catalog_id) and not execution.status.is_final
 
     async def _run(self) -> None:
         try:
@@ -169,7 +177,7 @@ class Actor:
                 try:
                     await self._turn()
                     self._failures = self._outages = 0
-                except (Unavailable, DeadlinePassed) as exc:
+                except AWAY as exc:
                     self._refuse_all(exc)
                     self._must_read = True  # Nobody knows whether the append went through.
                     await _pause(self._retry_seconds, self._outages)
@@ -263,7 +271,7 @@ class Actor:
                 return
             try:
                 won = await self._answer(planner, asks)
-            except (Unavailable, DeadlinePassed, Fenced, NotOwner):
+            except (*AWAY, Fenced, NotOwner):
                 self._put_back()
                 raise
             except NoetlError as refusal:
@@ -299,7 +307,7 @@ class Actor:
             try:
                 if not await self._answer(planner, [ask]):
                     self._asks.append(ask)
-            except (Unavailable, DeadlinePassed, Fenced, NotOwner):
+            except (*AWAY, Fenced, NotOwner):
                 self._put_back()
                 raise
             except NoetlError as own:

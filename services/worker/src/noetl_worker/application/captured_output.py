@@ -10,11 +10,11 @@ from noetl_core.canonical import encode
 from noetl_core.errors import NoetlError
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand
-from noetl_core.ports.payloads import PayloadStore
 from noetl_servicekit.logging import get_logger
 
 from noetl_worker.application.credential_names import without_credentials
 from noetl_worker.application.outcome import Printed
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 
 logger = get_logger()
 
@@ -86,8 +86,8 @@ def shorten(text: str) -> str:
 class StoreOutput:
     """Puts what was printed where payloads are kept; it is a courtesy, and never costs a command its result."""
 
-    def __init__(self, payloads: PayloadStore) -> None:
-        self._payloads = payloads
+    def __init__(self, persist: PersistBeforeEmit) -> None:
+        self._persist = persist
 
     async def __call__(self, command: GrantedCommand, captured: CapturedOutput) -> PayloadRef | None:
         """The reference for the event that closes the command."""
@@ -95,12 +95,16 @@ class StoreOutput:
         if log is None:
             return None
         try:
-            return await self._payloads.put(
-                tenant_id=command.tenant_id,
-                organization_id=command.organization_id,
-                data=encode(log.to_json()),
-                media_type=MEDIA_TYPE,
-            )
+            return await self._persist.put(_place(command), encode(log.to_json()), media_type=MEDIA_TYPE)
         except NoetlError as exc:
             logger.warning("worker.output_not_stored", step=command.step, code=exc.code, reason=exc.message)
             return None
+
+
+def _place(command: GrantedCommand) -> ResultPlace:
+    return ResultPlace(
+        tenant_id=command.tenant_id,
+        organization_id=command.organization_id,
+        execution_id=command.key.execution_id,
+        step=command.step,
+    )

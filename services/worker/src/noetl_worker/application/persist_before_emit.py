@@ -20,6 +20,7 @@ from noetl_servicekit.stored_values import MEDIA_TYPE
 
 from noetl_worker.application.event_result import EventResult, Proof
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.patience import pauses
 from noetl_worker.application.prepared_result import Read, ResultPlace, prepare, ref_id, told_alone
 
 __all__ = [
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 _STORED: Final = Proof()
-RETRY_DELAYS_SECONDS = (0.05, 0.2, 0.8)
+RETRY_DELAYS_SECONDS: Final = pauses()
 """Pauses between attempts to store; a store that is away for longer fails the call, which may be retried."""
 
 

@@ -66,7 +66,7 @@ class RunCommand:
         self._pipeline = pipeline
         self._persist = persist
         self._payloads = payloads
-        self._store_output = StoreOutput(payloads)
+        self._store_output = StoreOutput(persist)
         self._evaluate_control = EvaluateControl(persist, rows, loops)
         self._items = LoopItems(rows.values)
         self._run_frame = RunFrame(

@@ -27,6 +27,7 @@ from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
+from noetl_worker.application.patience import pauses
 from noetl_worker.application.persist_before_emit import (
     PersistBeforeEmit,
     ResultPlace,
@@ -40,7 +41,7 @@ from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.scopes import FIXED_NAMES
 from noetl_worker.application.step_names import StepNames
 
-RETRY_SECONDS: Final = (0.05, 0.2, 0.8)
+RETRY_SECONDS: Final = pauses()
 """Pauses before a row is tried again for trouble that is not its own; after that it is the row's outcome."""
 
 StoreVariables = Callable[[ResultPlace, Mapping[str, JsonValue]], Awaitable[Variables]]

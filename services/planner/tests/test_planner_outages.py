@@ -1,0 +1,83 @@
+"""What passes by itself is waited for: an execution is never set aside, nor forgotten, because others are busy or away."""
+
+from __future__ import annotations
+
+import pytest
+from noetl_core.append import Appended, AppendRequest
+from noetl_core.errors import DeadlinePassed, NoetlError, Overloaded, Unavailable
+from noetl_core.payloads import PayloadRef
+from noetl_core.ports.commands import UNANSWERED
+from noetl_planner.application import actor
+from noetl_testkit.planning import WORKER, Planning
+from noetl_testkit.until import until
+
+STEP = "workflow: [{step: a, tool: {kind: noop}}]\n"
+MORE_THAN_FAILURES_ALLOWED = len(actor.FAILURE_SECONDS) + 2
+
+
+class Trouble:
+    """So many calls from now on fail in a way that passes."""
+
+    def __init__(self, error: type[NoetlError]) -> None:
+        self._error = error
+        self.left = 0
+
+    def meet(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise self._error("for now")
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses between tries are not what is tested."""
+
+    async def at_once(seconds: object, times: int) -> None:
+        return None
+
+    monkeypatch.setattr(actor, "_pause", at_once)
+
+
+@pytest.mark.parametrize("error", [Unavailable, DeadlinePassed, Overloaded])
+async def test_an_execution_whose_decision_finds_no_room_in_the_log_waits_for_it(
+    error: type[NoetlError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning, trouble = Planning(), Trouble(error)
+    append = planning.log.append
+
+    async def refused(request: AppendRequest) -> tuple[Appended, ...]:
+        if request.fence is not None:
+            trouble.meet()
+        return await append(request)
+
+    monkeypatch.setattr(planning.log, "append", refused)
+    trouble.left = MORE_THAN_FAILURES_ALLOWED
+    await planning.start(STEP)
+    trouble.left = MORE_THAN_FAILURES_ALLOWED
+    (asked,) = await planning.actors.claim(WORKER, [planning.issued("a")])
+    assert asked.refusal == UNANSWERED, "whoever asks is told, and asks again"
+
+    trouble.left = 0
+    await planning.run("a")
+    assert planning.types()[-1] == "playbook.completed"
+    assert planning.actors.quarantined() == {}
+
+
+async def test_workers_are_woken_by_the_next_owner_although_its_first_look_at_the_plan_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is nothing to decide and nobody asks: only the plan is missing, and without it there are no hints."""
+    planning, trouble = Planning(), Trouble(Unavailable)
+    await planning.start(STEP)
+    get = planning.payloads.get
+
+    async def refused(ref: PayloadRef) -> bytes:
+        trouble.meet()
+        return await get(ref)
+
+    monkeypatch.setattr(planning.payloads, "get", refused)
+    trouble.left = 2
+    await planning.replace_planner()
+
+    await until(lambda: list(planning.actors.hints_for_claimable()))
+    assert trouble.left == 0
