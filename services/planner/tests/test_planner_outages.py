@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from noetl_core.append import Appended, AppendRequest
-from noetl_core.errors import DeadlinePassed, NoetlError, Overloaded, Unavailable
+from noetl_core.errors import AlreadyTerminal, DeadlinePassed, NoetlError, Overloaded, Unavailable
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED
+from noetl_core.ports.steering import SteerAction
 from noetl_planner.application import actor
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
@@ -81,3 +82,18 @@ async def test_workers_are_woken_by_the_next_owner_although_its_first_look_at_th
 
     await until(lambda: list(planning.actors.hints_for_claimable()))
     assert trouble.left == 0
+
+
+async def test_a_first_event_that_comes_again_after_the_end_does_not_bring_the_execution_back() -> None:
+    """Its decision is in the log, word for word; whoever took that for its own would believe to be at the head."""
+    planning = await Planning().start(STEP)
+    await planning.run("a")
+    planning.actors.let_go_of_ended()
+    assert planning.actors.known_version(planning.execution_id) == 0
+    log = planning.log.streams[planning.execution_id].events
+
+    planning.actors.take(planning.execution_id, log[0])
+
+    await until(lambda: planning.actors.known_version(planning.execution_id) == len(log))
+    with pytest.raises(AlreadyTerminal):
+        await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="ada", reason="")

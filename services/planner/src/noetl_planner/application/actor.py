@@ -360,8 +360,9 @@ class Actor:
             await self._read_to_head()
             return False
         events = [outcome.event for outcome in appended]
-        if [event.stream_version for event in events] != list(range(known + 1, known + 1 + len(events))):
-            # Some of it had been appended before, by us or by another owner: the log has the whole story.
+        if any(outcome.duplicate for outcome in appended):
+            # Some of it had been appended before, by us or by another owner: the log has the whole story, and maybe
+            # much that came after it.
             self._wanted_version = max(event.stream_version for event in events)
             await self._read_to_head()
             return False
