@@ -1,4 +1,4 @@
-"""What passes by itself is waited for: an execution is never set aside, nor forgotten, because others are busy or away."""
+"""What passes by itself is waited for: no execution is set aside or forgotten because others are busy or away."""
 
 from __future__ import annotations
 
