@@ -1,5 +1,5 @@
 import pytest
-from noetl_core.playbook.expressions import TemplateFailed, render
+from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, TemplateFailed, render
 
 DATA: dict[str, object] = {"text": "abc", "rows": [1, 2, 3], "box": {"a": 1}, "big": "x" * 100_000}
 
@@ -116,6 +116,13 @@ def test_text_has_a_bound_that_the_caller_may_move() -> None:
     with pytest.raises(TemplateFailed, match="longer than 1048576"):
         render("-{{ x }}", long)
     assert render("-{{ x }}", long, max_text=2_000_000) == "-" + "y" * 1_048_577
+
+
+def test_more_text_is_no_reason_for_more_turns() -> None:
+    endless = "{% for a in range(3000) %}{% for b in range(3000) %}{% endfor %}{% endfor %}"
+
+    with pytest.raises(TemplateFailed, match="too many turns"):
+        render(endless, {}, max_text=MAX_CONFIG_CHARACTERS)
 
 
 def test_native_values_of_any_size_pass_through() -> None:

@@ -144,6 +144,15 @@ def test_only_small_scalars_are_selected_and_the_rest_is_named() -> None:
     assert unselected == ("/a", "/long", "/rows")
 
 
+def test_what_is_below_a_text_is_left_to_the_text() -> None:
+    selected, unselected = select_scalars(
+        {"a": "Ada", "b": {"c": "x" * 1025}, "n": 5}, [("a", "0"), ("b", "c", "1"), ("n", "0")]
+    )
+
+    assert selected == {"/a": "Ada"}
+    assert unselected == ("/b/c/1",)
+
+
 def test_paths_are_also_sought_below_data() -> None:
     selected, unselected = select_scalars({"data": {"a": 1}, "a": 2}, [("a",)])
 

@@ -9,11 +9,11 @@ from typing import Any, Final, Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.commands.events import CallDone, CallFailed
-from noetl_core.executions.looping import LOOP_REFERENCE
 from noetl_core.executions.reducing import REDUCE
 from noetl_core.ids import parse_id
 from noetl_core.locator import parse
 from noetl_core.loops.events import LoopDone
+from noetl_core.loops.state import LOOP_REFERENCE
 from noetl_core.payloads import payload_ref_of
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.recorded import record

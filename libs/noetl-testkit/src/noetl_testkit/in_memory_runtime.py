@@ -81,7 +81,7 @@ class PythonHere:
             inputs=dict(code.inputs),
             context=dict(code.context),
             libs=dict(code.libs),
-            max_result_bytes=1 << 20,
+            max_result_bytes=16 << 20,
         )
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -16,7 +16,7 @@ from noetl_core.ids import command_id, epoch_id
 from noetl_core.locator import loop_locator
 from noetl_core.loops.collection import collection_of, items_in, stored_size, width_of
 from noetl_core.loops.events import LoopDone, LoopStarted
-from noetl_core.loops.state import Loop
+from noetl_core.loops.state import LOOP_REFERENCE, Loop
 from noetl_core.playbook.expressions import render
 from noetl_core.playbook.model import FailureBudget, FailureMode, LoopMode, Step
 from noetl_core.playbook.model import Loop as LoopPlan
@@ -24,8 +24,6 @@ from noetl_core.streams.routing import chunk_view
 from noetl_core.streams.state import Chunk
 
 WIDTH: Final = "loop.spec.max_in_flight"
-LOOP_REFERENCE: Final = "loop"
-"""Type of a reference whose value is put together from the outcomes of a loop's items."""
 
 
 def open_loop(

@@ -9,6 +9,7 @@ from noetl_core.executions.amending import with_failure
 from noetl_core.executions.assignments import Assigned
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution
+from noetl_core.loops.state import LOOP_REFERENCE
 from noetl_core.playbook.call_facts import fact_paths, known_facts
 from noetl_core.playbook.model import LoopMode
 from noetl_core.playbook.selection import control_paths, result_view
@@ -125,7 +126,11 @@ def _known_value(plan: Plan, step: str, result: Mapping[str, Any]) -> object:
     context = result.get("context") or {}
     if result.get("reference") is None and context.get("error") and "select" not in context:
         return {"status": "error", "error": context["error"]}  # nothing was stored: that is all of it
-    return result_view(context.get("select") or {}, context.get("unselected") or (), control_paths(plan.playbook, step))
+    paths = control_paths(plan.playbook, step)
+    if (result.get("reference") or {}).get("type") == LOOP_REFERENCE:
+        # What a loop tells does not depend on what is read: nobody has looked for places below its results.
+        paths = frozenset(path[:1] for path in paths)
+    return result_view(context.get("select") or {}, context.get("unselected") or (), paths)
 
 
 def _step_views(execution: Execution, plan: Plan) -> dict[str, object]:

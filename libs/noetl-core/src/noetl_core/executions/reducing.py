@@ -14,7 +14,7 @@ from noetl_core.executions.state import Arrival, Execution
 from noetl_core.ids import epoch_id, stage_id
 from noetl_core.locator import loop_locator
 from noetl_core.loops.collection import width_of
-from noetl_core.loops.state import Loop
+from noetl_core.loops.state import LOOP_REFERENCE, Loop
 from noetl_core.playbook.expressions import render
 from noetl_core.playbook.graph import Graph
 from noetl_core.playbook.loop_model import FramePolicy
@@ -95,7 +95,7 @@ def reduced(execution_id: int, loop: Loop) -> Mapping[str, Any]:
     if loop.outcome is not None:
         return loop.outcome
     reference = {
-        "type": "loop",
+        "type": LOOP_REFERENCE,
         "ref_id": str(loop_locator(execution_id=execution_id, loop_id=loop.loop_id)),
         "loop_id": loop.loop_id,
         "from_version": loop.started_version or 1,

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from noetl_core.loops.intervals import Intervals
 from noetl_core.payloads import PayloadRef
 from noetl_core.values import dataclass
+
+LOOP_REFERENCE: Final = "loop"
+"""Type of a reference whose value is put together from the outcomes of a loop's items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ from noetl_core.playbook.syntax import (
 from noetl_core.playbook.views import NotInView
 
 MAX_TEXT_CHARACTERS = 1_048_576
+MAX_CONFIG_CHARACTERS = 16 * MAX_TEXT_CHARACTERS
+"""Of text for a tool: statements and bodies hold data, and nothing but the tool sees them."""
+MAX_TURNS = MAX_WORK_PER_TEXT * MAX_TEXT_CHARACTERS
 _MAX_CACHED_CHARACTERS = 16_384
 _SHOWN_CHARACTERS = 200
 _TEMPLATE_FILE = "<template>"
@@ -130,7 +133,7 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
-    with metered(MAX_WORK_PER_TEXT * scope.max_text):
+    with metered(MAX_WORK_PER_TEXT * scope.max_text, turns=MAX_TURNS):
         template: Template | None = None
         try:
             compiled = _compiled(text, is_condition)

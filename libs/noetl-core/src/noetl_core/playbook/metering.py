@@ -22,12 +22,16 @@ class TooMuch(Exception):
 
 
 class Meter:
-    """What one rendering may still do; characters, list items and loop turns all count as one."""
+    """What one rendering may still do; characters, list items and loop turns all count as one.
 
-    __slots__ = ("_known", "_sizes", "left")
+    Turns take longer than characters: they have a bound of their own, however much text there may be.
+    """
 
-    def __init__(self, budget: int) -> None:
+    __slots__ = ("_known", "_sizes", "left", "turns_left")
+
+    def __init__(self, budget: int, turns: int) -> None:
         self.left = budget
+        self.turns_left = turns
         self._sizes: dict[int, int] = {}
         self._known: list[object] = []  # keeps what is measured alive, so that no other object gets its id
 
@@ -35,6 +39,10 @@ class Meter:
         self.left -= amount
         if self.left < 0:
             raise TooMuch("the template makes too much text, too many values or too many turns")
+
+    def spend_turns(self, amount: int) -> None:
+        self.turns_left -= amount
+        self.spend(amount if self.turns_left >= 0 else self.left + 1)
 
     def built(self, value: object) -> None:
         """Pay for every part of a new value that stands in it more than once: written out, it is there twice."""
@@ -61,9 +69,9 @@ _current: ContextVar[Meter] = ContextVar("noetl_template_meter")
 
 
 @contextmanager
-def metered(budget: int) -> Iterator[Meter]:
+def metered(budget: int, *, turns: int) -> Iterator[Meter]:
     """Everything that a template does inside is paid for from this budget."""
-    meter = Meter(budget)
+    meter = Meter(budget, turns)
     token = _current.set(meter)
     try:
         yield meter
@@ -76,9 +84,14 @@ def spend(amount: int) -> None:
     _current.get().spend(amount)
 
 
+def spend_turns(amount: int) -> None:
+    """Pay for turns of a loop, which are bounded by themselves too."""
+    _current.get().spend_turns(amount)
+
+
 def spend_call() -> None:
     """A call costs more than a character: macros that call themselves end soon."""
-    spend(_CALL_COST)
+    spend_turns(_CALL_COST)
 
 
 def built(value: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import ItemsView, Iterator, KeysView, Mapping, Set, ValuesV
 from jinja2 import Undefined
 
 from noetl_core.canonical import JsonValue
-from noetl_core.playbook.metering import spend
+from noetl_core.playbook.metering import spend_turns
 from noetl_core.playbook.views import View, passed_of
 
 _FALSE_WORDS = frozenset({"", "false", "0", "no", "none", "null", "off", "[]", "{}"})
@@ -48,7 +48,7 @@ def _paid(
     items: Iterator[object] | range | Set[object] | ValuesView[object],
 ) -> Iterator[object]:
     for item in items:
-        spend(1)
+        spend_turns(1)
         yield item
 
 

@@ -36,11 +36,11 @@ def select_scalars(result: object, paths: Iterable[ResultPath]) -> tuple[dict[st
     wanted = {candidate for path in paths for candidate in (path, ("data", *path))}
     for path in wanted:
         try:
-            value = _at(result, path)
+            reached, value = _reach(result, path)
         except KeyError:
             continue
         if _is_small(value):
-            selected[pointer(path)] = value
+            selected[pointer(reached)] = value
         else:
             unselected.add(pointer(path))
     if wanted:
@@ -191,10 +191,13 @@ def _is_there(result: object, key: str) -> bool:
     return True
 
 
-def _at(value: object, path: ResultPath) -> object:
-    for key in path:
+def _reach(value: object, path: ResultPath) -> tuple[ResultPath, object]:
+    """How far a path leads, and what is there: what is below a text is a matter of that text."""
+    for depth, key in enumerate(path):
+        if isinstance(value, str):
+            return path[:depth], value
         value = look_into(value, key)
-    return value
+    return path, value
 
 
 def _is_small(value: object) -> TypeGuard[bool | int | float | str | None]:

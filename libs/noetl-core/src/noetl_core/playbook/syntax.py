@@ -12,7 +12,7 @@ from jinja2.runtime import Context
 from jinja2.visitor import NodeTransformer
 
 from noetl_core.playbook.filters import join_text
-from noetl_core.playbook.metering import built, spend
+from noetl_core.playbook.metering import built, spend_turns
 from noetl_core.playbook.sandbox import Sandbox
 from noetl_core.playbook.views import iterated_of, least_of, passed_of, whole_of
 
@@ -256,14 +256,14 @@ def _passed(context: Context, value: object) -> object:
 @pass_context
 def _each(context: Context, items: Iterable[object], turn_cost: int) -> Iterable[object]:
     if isinstance(items, Sized):
-        spend(len(items) * turn_cost)
+        spend_turns(len(items) * turn_cost)
         return items
     return _paid_turns(items, turn_cost)
 
 
 def _paid_turns(items: Iterable[object], turn_cost: int) -> Iterator[object]:
     for item in items:
-        spend(turn_cost)
+        spend_turns(turn_cost)
         yield item
 
 

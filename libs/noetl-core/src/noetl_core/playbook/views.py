@@ -37,13 +37,13 @@ class View(ABC):
 
 
 def look_into(value: object, key: Key) -> object:
-    """The value below a key of a map, list or view, or `KeyError`."""
+    """The value below a key of a map, list, text or view, or `KeyError`."""
     if isinstance(value, View):
         return value.lookup(key)
     if isinstance(value, Mapping):
         # Keys of JSON maps are text; `codes[404]` means the entry that is written so.
         return value[key if isinstance(key, str) else str(key)]
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | str):
         index = index_of(key)
         if index is not None and -len(value) <= index < len(value):
             return value[index]

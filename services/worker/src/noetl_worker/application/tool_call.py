@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.deadlines.timeouts import rendered_seconds
 from noetl_core.ids import ExecutionId
-from noetl_core.playbook.expressions import render
+from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, render
 
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.sinks import ChunkSink
@@ -54,7 +54,7 @@ class ToolCall:
     def render(self, value: JsonValue) -> JsonValue:
         """A part of the config with its templates evaluated; raises `TemplateFailed`."""
         path = next((key for key, written in self.config.items() if written is value), "")
-        return render(value, self.visible, now=self.now, path=path, chance=random.random)
+        return self._rendered(value, path)
 
     @property
     def visible(self) -> Mapping[str, object]:
@@ -67,10 +67,12 @@ class ToolCall:
 
     def rendered_input(self) -> dict[str, JsonValue]:
         """The inputs of the call; raises `TemplateFailed`."""
-        return {
-            name: render(value, self.visible, now=self.now, path=f"input.{name}", chance=random.random)
-            for name, value in self.input.items()
-        }
+        return {name: self._rendered(value, f"input.{name}") for name, value in self.input.items()}
+
+    def _rendered(self, value: JsonValue, path: str) -> JsonValue:
+        return render(
+            value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
+        )
 
 
 class Tool(Protocol):
