@@ -1,8 +1,8 @@
 """Checks everything that is deployed, with the tools that install_tools.sh brought. Run by `make deploy-check`.
 
 Images with hadolint; charts with helm lint, and rendered with each values file for several versions of Kubernetes:
-every object against the schema of that version, or of its CRD, and against the rules of `policy.py`; alerts with
-promtool.
+every object against the schema of that version, or of its CRD, and against the rules of `policy.py`; network policies
+against the edges of the architecture; alerts with promtool.
 """
 
 import itertools
@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from scripts.deploy.crds import CRD_KINDS, problems_of_crds
+from scripts.deploy.edges import problems_of_edges
 from scripts.deploy.policy import problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,11 +145,24 @@ def update_dependencies() -> Problems:
     return []
 
 
+def check_edges() -> Problems:
+    """All six side by side, the worker with executors of Spark."""
+    executors = CHARTS / "worker" / "ci" / "spark-executors.yaml"
+    documents: list[Document] = []
+    for chart in SERVICES:
+        rendered = _rendered(chart, executors if chart == "worker" else None, KUBERNETES[-1])
+        if isinstance(rendered, str):
+            return [f"{chart}: {rendered}"]
+        documents += rendered
+    return problems_of_edges(documents)
+
+
 CHECKS: dict[str, Callable[[], Problems]] = {
     "images (hadolint)": check_images,
     "chart dependencies": update_dependencies,
     "charts (helm lint)": check_lint,
     "rendered objects (schemas, CRDs, policy)": check_rendered,
+    "network policies (the edges of the architecture)": check_edges,
     "alerts (promtool check, promtool test)": check_alerts,
 }
 

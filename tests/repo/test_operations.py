@@ -12,6 +12,7 @@ import yaml
 
 from scripts.deploy import dashboards
 from scripts.deploy.crds import problems_of_crds
+from scripts.deploy.edges import CALLS, EXECUTOR, problems_of_edges
 from scripts.deploy.policy import problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -147,3 +148,39 @@ def test_a_rule_without_groups_and_a_monitor_that_selects_nothing_are_refused() 
     ]
 
     assert len(problems_of_crds(documents, ROOT)) == 2
+
+
+def selector(name: str) -> dict[str, Any]:
+    label = {"noetl_io_executor_of": "w"} if name == EXECUTOR else {"app.kubernetes.io/name": f"noetl-{name}"}
+    return {"matchLabels": label}
+
+
+def policies(*, more: tuple[str, str] | None = None, without: tuple[str, str] | None = None) -> list[dict[str, Any]]:
+    """A policy for each service that allows what it should, but for one call."""
+    edges = {(caller, callee) for caller, callees in CALLS.items() for callee in callees} | ({more} if more else set())
+    ports = [{"port": 7700, "protocol": "TCP"}]
+    return [
+        {
+            "kind": "NetworkPolicy",
+            "spec": {
+                "podSelector": selector(name),
+                "egress": [
+                    {"to": [{"podSelector": selector(callee)}], "ports": ports}
+                    for caller, callee in sorted(edges)
+                    if caller == name
+                ],
+                "ingress": [
+                    {"from": [{"podSelector": selector(caller)}], "ports": ports}
+                    for caller, callee in sorted(edges)
+                    if callee == name and (caller, callee) != without
+                ],
+            },
+        }
+        for name in CALLS
+    ]
+
+
+def test_policies_allow_the_edges_of_the_architecture_and_no_others() -> None:
+    assert problems_of_edges(policies()) == []
+    assert problems_of_edges(policies(more=("worker", "projector"))) == ["worker may call projector"]
+    assert problems_of_edges(policies(without=(EXECUTOR, "planner"))) == ["executor cannot call planner"]

@@ -26,6 +26,10 @@ spec:
     - from:
         {{- range $profile.calledBy }}
         - podSelector: {matchLabels: {app.kubernetes.io/name: noetl-{{ . }}}}
+        {{- if eq . "worker" }}
+        # Frames run in executors of Spark too, which claim and commit them by themselves.
+        - podSelector: {matchExpressions: [{key: noetl_io_executor_of, operator: Exists}]}
+        {{- end }}
         {{- end }}
       ports: [{port: grpc, protocol: TCP}]
     {{- end }}

@@ -5,7 +5,7 @@ grpc: true
 http: false
 needs: [nats, payload, token, tokens]
 calls: [api]
-calledBy: [worker, api, reaper, planner]
+calledBy: [worker, api, reaper]
 {{- end -}}
 
 {{/* Nothing beyond what its profile says. */}}

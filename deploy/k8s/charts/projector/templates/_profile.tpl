@@ -5,7 +5,7 @@ grpc: true
 http: false
 needs: [postgres, nats, token, tokens]
 calls: [api]
-calledBy: [api, reaper, projector]
+calledBy: [api, reaper]
 {{- end -}}
 
 {{/* Nothing beyond what its profile says. */}}
