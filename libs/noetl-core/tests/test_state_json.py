@@ -170,6 +170,8 @@ FULL = State(
     last_node_name="s",
     event_time_watermark=LATER,
     unknown_events=8,
+    checkpoints=2,
+    checkpoint_version=11,
 )
 
 

@@ -21,6 +21,7 @@ from noetl_core.sharding import shard_of
 from noetl_core.surfaces.shapes import Surface
 from noetl_projector.application import read_missing
 from noetl_projector.application.advance import Wanted
+from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import GRACE, OVERLAP, CompareHeads
 from noetl_projector.application.known_states import KnownStates
@@ -63,6 +64,7 @@ class Process:
         self.signals = VersionSignals()
         counts = ProjectorMetrics(self.metrics)
         self.checkpoints = Checkpoints(store, counts)
+        self.barriers = Barriers(store, log, epoch=self.epochs.get, fenced=self.lose, metrics=counts, events_between=10)
         store_rows = StoreRows(
             store,
             epoch=self.epochs.get,
@@ -70,6 +72,7 @@ class Process:
             known=self.known,
             signals=self.signals,
             checkpoints=self.checkpoints,
+            barriers=self.barriers,
             metrics=counts,
         )
         self.project = ProjectBatch(

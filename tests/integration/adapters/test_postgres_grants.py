@@ -27,6 +27,7 @@ TABLES = {
         "outbox_publisher": {"SELECT", "INSERT", "UPDATE", "DELETE"},
     },
     "noetl_projector": {
+        "checkpoint": {"SELECT", "INSERT", "UPDATE", "DELETE"},
         "command": {"SELECT", "INSERT", "UPDATE"},
         "execution": {"SELECT", "INSERT", "UPDATE"},
         "installation": {"SELECT"},

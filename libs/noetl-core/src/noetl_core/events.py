@@ -1,6 +1,7 @@
 """The closed set of typed events; importing it makes every declared type known to the catalog."""
 
 from noetl_core.catalog import is_allowed_after_end, is_reserved, is_terminal, known_types, to_draft, typed
+from noetl_core.checkpoints.events import CheckpointCommitted
 from noetl_core.children.events import ChildEvent
 from noetl_core.collection.events import CollectionEvent
 from noetl_core.commands.events import CommandEvent
@@ -23,6 +24,7 @@ Event = (
     | SteeringEvent
     | ChunkRouted
     | CollectionEvent
+    | CheckpointCommitted
 )
 
 __all__ = [

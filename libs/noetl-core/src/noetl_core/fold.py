@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from noetl_core.business_objects.events import ObjectChanged
+from noetl_core.checkpoints.events import CheckpointCommitted
 from noetl_core.children.events import ChildEvent
 from noetl_core.children.fold import evolve as evolve_children
 from noetl_core.collection.events import COLLECTION_PATH, CollectionEvent, PayloadsMarked
@@ -49,6 +50,10 @@ class State:
     event_time_watermark: datetime | None = None
     unknown_events: int = 0
     """Events of types that this release does not know: counted, never fatal."""
+    checkpoints: int = 0
+    """How many were told."""
+    checkpoint_version: int = 0
+    """Of the last of them."""
 
 
 def empty(execution_id: int) -> State:
@@ -107,10 +112,19 @@ def fold(state: State, recorded: Recorded) -> State:
     elif isinstance(content, CollectionEvent):
         if isinstance(content, PayloadsMarked):  # A stream without a playbook.
             execution = replace(execution, path=COLLECTION_PATH, started_at=envelope.event_time)
-    else:
+    elif not isinstance(content, CheckpointCommitted):
         unknown += 1
     execution = hold(execution, recorded)
     watermark = state.event_time_watermark
+    if isinstance(content, CheckpointCommitted):  # It has a place in the history, and nothing happened.
+        return replace(
+            state,
+            execution=execution,
+            stream_version=max(state.stream_version, recorded.stream_version),
+            last_event_id=envelope.event_id,
+            checkpoints=state.checkpoints + 1,
+            checkpoint_version=max(state.checkpoint_version, recorded.stream_version),
+        )
     return State(
         execution=execution,
         commands=commands,
@@ -120,6 +134,8 @@ def fold(state: State, recorded: Recorded) -> State:
         last_node_name=envelope.node_name or state.last_node_name,
         event_time_watermark=max(watermark, envelope.event_time) if watermark else envelope.event_time,
         unknown_events=unknown,
+        checkpoints=state.checkpoints,
+        checkpoint_version=state.checkpoint_version,
     )
 
 

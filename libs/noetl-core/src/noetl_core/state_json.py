@@ -90,6 +90,8 @@ def state_object(state: State) -> JsonObject:
             "last_node_name": state.last_node_name,
             "event_time_watermark": _time_text(state.event_time_watermark),
             "unknown_events": state.unknown_events,
+            "checkpoints": state.checkpoints,
+            "checkpoint_version": state.checkpoint_version,
         }
     )
 
@@ -160,6 +162,8 @@ def _state(fields: _Fields) -> State:
         last_node_name=fields.get("last_node_name", ""),
         event_time_watermark=_time(fields.get("event_time_watermark")),
         unknown_events=fields.get("unknown_events", 0),
+        checkpoints=fields.get("checkpoints", 0),
+        checkpoint_version=fields.get("checkpoint_version", 0),
     )
 
 

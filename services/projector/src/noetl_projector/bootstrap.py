@@ -26,6 +26,7 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_projector.application.answer_queries import AnswerQueries
+from noetl_projector.application.barriers import ROLE, Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
 from noetl_projector.application.known_states import KnownStates
@@ -35,13 +36,12 @@ from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
 from noetl_projector.entrypoints import projection_service
+from noetl_projector.entrypoints.checkpointing import checkpoint_regularly
 from noetl_projector.entrypoints.head_comparison import compare_regularly
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer
 from noetl_projector.entrypoints.summary_http import summary_route
 from noetl_projector.settings import Settings
 from noetl_projector.telemetry import ProjectorMetrics
-
-ROLE = "projector"
 
 
 class Projector:
@@ -120,6 +120,7 @@ class Projector:
 
     def _make_comparison(self, log: EventLog, store: ProjectionStore) -> CompareHeads:
         self._checkpoints = Checkpoints(store, self._metrics)
+        self._barriers = Barriers(store, log, epoch=self._epoch, fenced=self._fenced, metrics=self._metrics)
         store_rows = StoreRows(
             store,
             epoch=self._epoch,
@@ -127,6 +128,7 @@ class Projector:
             known=self._known,
             signals=self._signals,
             checkpoints=self._checkpoints,
+            barriers=self._barriers,
             metrics=self._metrics,
         )
         self._project = ProjectBatch(
@@ -197,7 +199,11 @@ class Projector:
             max_silence_seconds=30.0 + 3 * settings.head_poll_seconds,
         )
         group.loop(
-            "checkpoints", lambda beat: self._checkpoints.keep(every_seconds=settings.checkpoint_seconds, beat=beat)
+            "checkpoints",
+            lambda beat: checkpoint_regularly(
+                self._checkpoints, self._barriers, every_seconds=settings.checkpoint_seconds, beat=beat
+            ),
+            max_silence_seconds=30.0 + 3 * settings.checkpoint_seconds,
         )
 
     def _epoch(self, shard: int) -> int | None:

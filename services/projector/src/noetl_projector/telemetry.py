@@ -85,6 +85,16 @@ class ProjectorMetrics:
             "Time up to which every head of the shard has been compared with its row.",
             ("shard",),
         )
+        self.barriers = metrics.counter(
+            "noetl_projector_barriers_total", "Barriers written: an execution's rows are committed up to a version."
+        )
+        self.barrier_age = metrics.histogram(
+            "noetl_checkpoint_age_seconds",
+            "Time from the append of the oldest event that a barrier is the first to cover to that barrier.",
+        )
+        self.checkpoints_told = metrics.counter(
+            "noetl_projector_checkpoints_told_total", "Barriers told in the logs of their executions."
+        )
         self.bus_away = metrics.gauge(
             "noetl_projector_bus_away", "1 while the bus does not answer, and heads are polled."
         )

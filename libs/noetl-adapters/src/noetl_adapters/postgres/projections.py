@@ -12,6 +12,7 @@ from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
+    Barrier,
     ProjectedExecution,
     Refusal,
     RowPage,
@@ -153,6 +154,18 @@ class PostgresProjections:
         async with translated(), self._pool.acquire() as connection:
             await connection.execute(self._sql["write_checkpoints"], *_columns(rows, width=5))
 
+    async def write_barriers(self, execution_ids: Collection[int]) -> list[Barrier]:
+        """Close what is committed of these executions, all in one statement."""
+        return [_barrier(row) for row in await self._fetch("write_barriers", list(execution_ids))]
+
+    async def keep_barrier(self, execution_id: int, version: int) -> None:
+        """It was told in the log."""
+        await self._fetch("keep_barrier", execution_id, version)
+
+    async def barriers(self, execution_id: int) -> list[Barrier]:
+        """Of one execution, oldest first."""
+        return [_barrier(row) for row in await self._fetch("barriers", execution_id)]
+
     async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
         """One row by its key."""
         rows = await self._fetch("find_execution", execution_id)
@@ -234,6 +247,10 @@ def _stored(row: asyncpg.Record) -> StoredProjection:
     except Corrupt:
         state = None
     return StoredProjection(state=state, stream_version=row[2], epoch=row[3])
+
+
+def _barrier(row: asyncpg.Record) -> Barrier:
+    return Barrier(execution_id=row[0], shard=row[1], version=row[2], last_event_id=row[3], committed_at=row[4])
 
 
 def _view(row: asyncpg.Record, *, state: str | None = None) -> ExecutionView:

@@ -65,6 +65,17 @@ class ShardCheckpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """All rows of an execution include every event up to this version, and were committed before this time."""
+
+    execution_id: int
+    shard: int
+    version: int
+    last_event_id: int
+    committed_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowPage:
     """Some rows of a surface in the order of their keys, as they are at a version of their execution."""
 
@@ -111,6 +122,21 @@ class ProjectionStore(Protocol):
 
     async def write_checkpoints(self, checkpoints: Sequence[ShardCheckpoint]) -> None:
         """Note how far shards have come; `caught_up_to` never goes back, and None leaves it as it is."""
+        ...
+
+    async def write_barriers(self, execution_ids: Collection[int]) -> list[Barrier]:
+        """Close what is committed of these executions; the rows say how far that is. Those at a barrier are left out.
+
+        A barrier takes the place of the one before it, unless that one was told in the log.
+        """
+        ...
+
+    async def keep_barrier(self, execution_id: int, version: int) -> None:
+        """It was told in the log: it stays."""
+        ...
+
+    async def barriers(self, execution_id: int) -> list[Barrier]:
+        """Of one execution, oldest first."""
         ...
 
     async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:

@@ -389,6 +389,34 @@ class ProjectionStoreCompliance(ABC):
 
         assert checkpoint == ShardCheckpoint(shard=3, caught_up_to=later, last_event_id=2, projected_at=NOON)
 
+    async def test_a_barrier_closes_what_is_committed_and_takes_the_place_of_the_one_before_it(
+        self, store: ProjectionStore
+    ) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=5)])
+
+        (first,) = await store.write_barriers([EXECUTION, EXECUTION + 1])
+        again = await store.write_barriers([EXECUTION])
+        await store.write([projected(history, through=9, after=5)])
+        (second,) = await store.write_barriers([EXECUTION])
+
+        assert (first.version, first.last_event_id) == (5, history.recorded[4].envelope.event_id)
+        assert first.shard == shard_of(EXECUTION, 64)
+        assert again == []
+        assert await store.barriers(EXECUTION) == [second]
+        assert second.version == 9
+        assert second.committed_at >= first.committed_at
+
+    async def test_a_barrier_that_the_log_names_stays(self, store: ProjectionStore) -> None:
+        history = two_steps(History())
+        for version in (4, 9, 18):
+            await store.write([projected(history, through=version, after={4: 0, 9: 4, 18: 9}[version])])
+            await store.write_barriers([EXECUTION])
+            if version == 4:
+                await store.keep_barrier(EXECUTION, 4)
+
+        assert [one.version for one in await store.barriers(EXECUTION)] == [4, 18]
+
     async def test_a_row_written_in_many_steps_is_the_row_written_at_once(self, store: ProjectionStore) -> None:
         for seed in range(10):
             choose = choices(seed)

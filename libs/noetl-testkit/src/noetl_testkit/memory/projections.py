@@ -15,6 +15,7 @@ from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import (
+    Barrier,
     ProjectedExecution,
     Refusal,
     RowPage,
@@ -51,6 +52,9 @@ class InMemoryProjections:
         self.rows: dict[Surface, dict[tuple[int, str], bytes]] = {surface: {} for surface in Surface}
         """By surface, execution and key, as bytes; the execution's own is made of what is stored of it."""
         self.shards: dict[int, ShardCheckpoint] = {}
+        self.closed: dict[int, list[Barrier]] = {}
+        """Barriers of each execution, oldest first."""
+        self.kept_barriers: set[tuple[int, int]] = set()
         self.writes = 0
         self.failure: NoetlError | None = None
         self.unholdable: set[int] = set()
@@ -167,6 +171,37 @@ class InMemoryProjections:
                 lag_seconds=old.lag_seconds if new.lag_seconds is None else new.lag_seconds,
                 caught_up_to=max(marks, default=None),
             )
+
+    async def write_barriers(self, execution_ids: Collection[int]) -> list[Barrier]:
+        """Close what is committed of these executions."""
+        self._check()
+        written: list[Barrier] = []
+        for execution_id in sorted(execution_ids):
+            row = self.executions.get(execution_id)
+            known = self.closed.get(execution_id, [])
+            if row is None or any(one.version >= row.view.stream_version for one in known):
+                continue
+            barrier = Barrier(
+                execution_id=execution_id,
+                shard=row.shard,
+                version=row.view.stream_version,
+                last_event_id=decode_state(row.state).last_event_id,
+                committed_at=self._now(),
+            )
+            kept = [one for one in known if (execution_id, one.version) in self.kept_barriers]
+            self.closed[execution_id] = [*kept, barrier]
+            written.append(barrier)
+        return written
+
+    async def keep_barrier(self, execution_id: int, version: int) -> None:
+        """It was told in the log."""
+        self._check()
+        self.kept_barriers.add((execution_id, version))
+
+    async def barriers(self, execution_id: int) -> list[Barrier]:
+        """Of one execution, oldest first."""
+        self._check()
+        return list(self.closed.get(execution_id, ()))
 
     async def find_execution(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
         """One row by its key."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from noetl_contracts.subjects import shard_filter
 from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView, SilentPage
 from noetl_projector.application.answer_queries import AnswerQueries
+from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
 from noetl_projector.application.known_states import KnownStates
@@ -17,6 +19,7 @@ from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.entrypoints.checkpointing import checkpoint_regularly
 from noetl_projector.entrypoints.head_comparison import compare_regularly
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer
 from noetl_servicekit.shard_ownership import ShardOwnership
@@ -30,6 +33,9 @@ from noetl_testkit.simulation.nodes import (
     Installation,
     metrics,
 )
+
+EVENTS_BETWEEN_CHECKPOINTS: Final = 30
+"""Few, so that histories as short as those here have checkpoints among what others decide."""
 
 
 class ProjectorNode:
@@ -63,6 +69,14 @@ class ProjectorNode:
             clock=place.loop.time,
         )
         self._checkpoints = Checkpoints(store, told)
+        self._barriers = Barriers(
+            store,
+            log,
+            epoch=epoch,
+            fenced=self.ownership.fenced,
+            metrics=told,
+            events_between=EVENTS_BETWEEN_CHECKPOINTS,
+        )
         rows = StoreRows(
             store,
             epoch=epoch,
@@ -70,6 +84,7 @@ class ProjectorNode:
             known=self._known,
             signals=signals,
             checkpoints=self._checkpoints,
+            barriers=self._barriers,
             metrics=told,
         )
         self._project = ProjectBatch(
@@ -144,7 +159,9 @@ class ProjectorNode:
                 beat=beat,
                 clock=self._place.loop.time,
             ),
-            checkpoints=lambda beat: self._checkpoints.keep(every_seconds=CHECKPOINT_SECONDS, beat=beat),
+            checkpoints=lambda beat: checkpoint_regularly(
+                self._checkpoints, self._barriers, every_seconds=CHECKPOINT_SECONDS, beat=beat
+            ),
         )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -46,13 +45,6 @@ class Checkpoints:
         for shard, one in dirty.items():
             if one.caught_up_to is not None:
                 self._metrics.checkpoint_at.labels(str(shard)).set(one.caught_up_to.timestamp())
-
-    async def keep(self, *, every_seconds: float, beat: Callable[[], None]) -> None:
-        """Flush for ever."""
-        while True:
-            beat()
-            await asyncio.sleep(every_seconds)
-            await self.flush()
 
     def _of(self, shard: int) -> ShardCheckpoint:
         return self._dirty.get(shard) or ShardCheckpoint(shard=shard)

@@ -10,6 +10,7 @@ from noetl_core.fold import prune
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, Written
 
 from noetl_projector.application.advance import Advance
+from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.fold_events import Folded
 from noetl_projector.application.known_states import KnownStates
@@ -44,6 +45,7 @@ class StoreRows:
         known: KnownStates,
         signals: VersionSignals,
         checkpoints: Checkpoints,
+        barriers: Barriers,
         metrics: ProjectorMetrics,
     ) -> None:
         self._store = store
@@ -52,6 +54,7 @@ class StoreRows:
         self._known = known
         self._signals = signals
         self._checkpoints = checkpoints
+        self._barriers = barriers
         self._metrics = metrics
         self._most_rows = MAX_ROWS
 
@@ -65,7 +68,7 @@ class StoreRows:
             together, due = due[:count], due[count:]
             outcomes = await self._write([row for _, _, row in together])
             for (one, result, row), outcome in zip(together, outcomes, strict=True):
-                reached[one.execution_id] = self._told(row, result, outcome)
+                reached[one.execution_id] = self._told(one, row, result, outcome)
         return reached
 
     def _how_many(self, rows: Sequence[ProjectedExecution]) -> int:
@@ -77,7 +80,7 @@ class StoreRows:
                 return max(count, 1)
         return len(rows)
 
-    def _told(self, row: ProjectedExecution, result: Folded, outcome: Outcome) -> int | Unholdable:
+    def _told(self, one: Advance, row: ProjectedExecution, result: Folded, outcome: Outcome) -> int | Unholdable:
         if isinstance(outcome, Unholdable):
             return outcome
         refusal = outcome.refused.get(row.state.execution.execution_id)
@@ -85,6 +88,7 @@ class StoreRows:
             self._was_refused(row, refusal)
             return refusal.stream_version
         self._was_written(row, result, outcome)
+        self._barriers.moved(one.base, row.state, oldest_ingest=result.oldest_ingest)
         return row.state.stream_version
 
     def _row(self, one: Advance, result: Folded) -> ProjectedExecution | None:

@@ -60,6 +60,30 @@ ON CONFLICT (shard_id) DO UPDATE SET
     lag_ms = coalesce(excluded.lag_ms, stored.lag_ms),
     caught_up_to = greatest(stored.caught_up_to, excluded.caught_up_to)
 
+-- name: write_barriers — of what is committed, so that no barrier is ever ahead of the rows
+WITH closed AS (
+    INSERT INTO noetl.checkpoint (execution_id, shard_id, epoch, last_event_id, committed_at)
+    SELECT execution_id, shard, stream_version, last_projected_event_id, clock_timestamp()
+    FROM noetl.execution
+    WHERE execution_id = ANY($1::bigint[])
+    ORDER BY execution_id
+    ON CONFLICT (execution_id, epoch) DO NOTHING
+    RETURNING execution_id, shard_id, epoch, last_event_id, committed_at
+), superseded AS (
+    DELETE FROM noetl.checkpoint AS old USING closed
+    WHERE old.execution_id = closed.execution_id AND old.epoch < closed.epoch AND NOT old.told
+)
+SELECT execution_id, shard_id, epoch, last_event_id, committed_at FROM closed ORDER BY execution_id
+
+-- name: keep_barrier
+UPDATE noetl.checkpoint SET told = true WHERE execution_id = $1 AND epoch = $2
+
+-- name: barriers
+SELECT execution_id, shard_id, epoch, last_event_id, committed_at
+FROM noetl.checkpoint
+WHERE execution_id = $1
+ORDER BY epoch
+
 -- name: find_execution — by key; whose it is, is compared by the caller
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
        start_time, end_time, error::text, stream_version, parent_execution_id, state::text
