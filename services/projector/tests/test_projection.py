@@ -17,6 +17,7 @@ from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.projection_store import ShardCheckpoint
 from noetl_core.ports.projections import ExecutionView
+from noetl_core.replay.snapshots import Rules
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.shapes import Surface
 from noetl_projector.application import read_missing
@@ -24,6 +25,7 @@ from noetl_projector.application.advance import Wanted
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import GRACE, OVERLAP, CompareHeads
+from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
@@ -48,6 +50,7 @@ from noetl_testkit.histories import (
 from noetl_testkit.memory.bus import InMemoryBus
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.memory.snapshots import InMemorySnapshots
 
 SHARD = shard_of(EXECUTION, 64)
 
@@ -73,6 +76,14 @@ class Process:
             signals=self.signals,
             checkpoints=self.checkpoints,
             barriers=self.barriers,
+            snapshots=KeepSnapshots(
+                log,
+                InMemorySnapshots(),
+                Rules(code_version="test"),
+                owns=lambda shard: shard in self.epochs,
+                metrics=counts,
+                interval=1_000,
+            ),
             metrics=counts,
         )
         self.project = ProjectBatch(

@@ -28,6 +28,7 @@ from noetl_servicekit.tokens import Tokens, token_sha256
 from noetl_testkit.compliance.projections import SCOPE, limited, projected, running
 from noetl_testkit.histories import EXECUTION, NOON, History, two_steps
 from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.memory.snapshots import InMemorySnapshots
 from noetl_testkit.until import until
 
 
@@ -133,7 +134,7 @@ async def served(setup: Setup, directory: Path, *, caller: str = "service") -> A
     async with (
         serve_grpc(
             Address(host="127.0.0.1", port=0),
-            register=lambda server: projection_service.register(server, setup.queries),
+            register=lambda server: projection_service.register(server, setup.queries, InMemorySnapshots()),
             service_names=(projection_service.SERVICE_NAME,),
             tokens=Tokens(tokens_file),
             metrics=GrpcServerMetrics(MetricSet()),

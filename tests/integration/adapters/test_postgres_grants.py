@@ -32,6 +32,8 @@ TABLES = {
         "execution": {"SELECT", "INSERT", "UPDATE"},
         "installation": {"SELECT"},
         "projection_checkpoint": {"SELECT", "INSERT", "UPDATE"},
+        "projection_snapshot": {"SELECT", "INSERT", "DELETE"},
+        "projection_snapshot_part": {"SELECT", "INSERT", "DELETE"},
         **{table: {"SELECT", "INSERT", "UPDATE"} for table in ("stage", "frame", "loop", "business_object")},
     },
 }

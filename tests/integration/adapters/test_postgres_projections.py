@@ -5,9 +5,11 @@ import pytest
 from noetl_adapters.postgres.migrate import migrate
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
+from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
 from noetl_testkit.compliance.projections import SCOPE, ProjectionStoreCompliance, projected, running
+from noetl_testkit.compliance.snapshots import SnapshotStoreCompliance
 from noetl_testkit.histories import EXECUTION, History, initialized, two_steps
 
 AS_PROJECTOR = "?role=noetl_projector"
@@ -45,6 +47,12 @@ class TestPostgresProjections(ProjectionStoreCompliance):
     @pytest.fixture
     def store(self, projections: PostgresProjections) -> PostgresProjections:
         return projections
+
+
+class TestPostgresSnapshots(SnapshotStoreCompliance):
+    @pytest.fixture
+    def store(self, pool: asyncpg.Pool) -> PostgresSnapshots:
+        return PostgresSnapshots(pool)
 
 
 async def test_a_row_that_the_database_cannot_hold_refuses_the_batch_and_leaves_nothing(

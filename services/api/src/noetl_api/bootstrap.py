@@ -11,6 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 
 import asyncpg
+import grpc
 from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_payload_store, open_tiered_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
@@ -29,14 +30,16 @@ from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
 from noetl_adapters.secrets.sources import key_provider
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, FrameClient, ProjectionClient
+from noetl_contracts.clients import IDEMPOTENT_METHODS, CommandClient, FrameClient, ProjectionClient, SnapshotClient
 from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
 from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
 from noetl_core.ports.projections import Projections
 from noetl_core.ports.reachability import LogScan
-from noetl_core.ports.snapshots import NoSnapshots
+from noetl_core.ports.snapshots import FetchSnapshots
+from noetl_core.replay.snapshots import Rules
+from noetl_servicekit.code_version import code_version
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.http_server import serve_http
 from noetl_servicekit.service_group import ServiceGroup
@@ -66,6 +69,7 @@ from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.replay_histories import ReplayHistories
 from noetl_api.application.replay_points import ReplayPoints
+from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.application.replay_state import ReplayState
 from noetl_api.application.resolve_payloads import ResolvePayloads
 from noetl_api.application.rotate_credentials import RotateCredentials
@@ -114,12 +118,14 @@ class Api:
         ids = Snowflake(await partitions.next_node())
         collectable = await group.enter(open_payload_store(settings.payload_url, self._environment))
         await claim_payload_store(collectable, leases)
+        projector = self._projector()
         use_cases = self._use_cases(
             pool,
             leases,
             ids,
-            self._projections(),
+            ProjectionClient(projector, timeout=PROJECTION_TIMEOUT_SECONDS),
             payloads,
+            snapshots=SnapshotClient(projector),
             collectable=collectable,
             scan=PostgresLogScan(background),
         )
@@ -152,6 +158,7 @@ class Api:
         projections: Projections,
         payloads: PayloadStore,
         *,
+        snapshots: FetchSnapshots,
         collectable: CollectablePayloads,
         scan: LogScan,
     ) -> UseCases:
@@ -222,7 +229,11 @@ class Api:
             query_executions=query_executions,
             replay_state=ReplayState(
                 points=ReplayPoints(log, finder),
-                histories=ReplayHistories(log, NoSnapshots(), metrics=self._metrics.replay),
+                histories=ReplayHistories(
+                    log,
+                    ReplaySeeds(snapshots, Rules(code_version=code_version()), metrics=self._metrics.replay),
+                    metrics=self._metrics.replay,
+                ),
                 resolve=ResolvePayloads(payloads),
             ),
             explain_execution=ExplainExecution(
@@ -264,13 +275,13 @@ class Api:
         )
         return AesGcmSealer(keys) if keys is not None else None
 
-    def _projections(self) -> Projections:
+    def _projector(self) -> grpc.aio.Channel:
         # Nothing is tried again: a projector that is away costs a query nothing, since the log answers.
         channel = open_channel(
             self._settings.projector_address, token=self._settings.token, traceparent=current_traceparent
         )
         self._group.on_stop(channel.close)
-        return ProjectionClient(channel, timeout=PROJECTION_TIMEOUT_SECONDS)
+        return channel
 
     def _planner(self) -> CommandClient | None:
         """For steering, for news of starts, and for workers that claim over HTTP; those of NoETL ask it themselves."""

@@ -103,6 +103,11 @@ class ReplayMetrics:
             "noetl_api_replays_total", "Replays of histories, by where they began: start or snapshot.", ("began_at",)
         )
         self.events = metrics.counter("noetl_api_replayed_events_total", "Events that replays have folded.")
+        self.refused_snapshots = metrics.counter(
+            "noetl_api_snapshots_refused_total",
+            "Snapshots that replays did not begin with: corrupt in themselves, or unfit for the log.",
+            ("reason",),
+        )
 
 
 class ApiMetrics:

@@ -12,13 +12,17 @@ from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
+from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import IDEMPOTENT_METHODS, EventLogClient, ShardClient
 from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token
 from noetl_core.errors import Unavailable
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.projection_store import ProjectionStore
+from noetl_core.ports.snapshot_store import SnapshotStore
+from noetl_core.replay.snapshots import Rules
 from noetl_servicekit.bus_reports import log_bus_report
+from noetl_servicekit.code_version import code_version
 from noetl_servicekit.env import Address
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
@@ -29,6 +33,7 @@ from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.barriers import ROLE, Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
+from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
@@ -86,7 +91,16 @@ class Projector:
             )
         )
         store, log, leases = PostgresProjections(pool), EventLogClient(channel), ShardClient(channel)
-        grpc = await self._serve_queries(store)
+        snapshots = PostgresSnapshots(pool)
+        grpc = await self._serve_queries(store, snapshots)
+        self._snapshots = KeepSnapshots(
+            log,
+            snapshots,
+            Rules(code_version=code_version()),
+            owns=self._owns,
+            metrics=self._metrics,
+            interval=settings.snapshot_interval,
+        )
         self._compare = self._make_comparison(log, store)
         self._pull = await self._open_consumer()
         self._ownership = ShardOwnership(
@@ -103,7 +117,7 @@ class Projector:
         self._start_loops(self._ownership)
         group.ready(grpc=grpc, ops=ops)
 
-    async def _serve_queries(self, store: ProjectionStore) -> Address:
+    async def _serve_queries(self, store: ProjectionStore, snapshots: SnapshotStore) -> Address:
         queries = AnswerQueries(
             store,
             signals=self._signals,
@@ -113,7 +127,7 @@ class Projector:
         )
         return await self._group.serve_grpc(
             self._settings.grpc_listen,
-            register=lambda server: projection_service.register(server, queries),
+            register=lambda server: projection_service.register(server, queries, snapshots),
             service_names=(projection_service.SERVICE_NAME,),
             tokens=Tokens(self._settings.tokens_file),
         )
@@ -129,6 +143,7 @@ class Projector:
             signals=self._signals,
             checkpoints=self._checkpoints,
             barriers=self._barriers,
+            snapshots=self._snapshots,
             metrics=self._metrics,
         )
         self._project = ProjectBatch(
@@ -198,6 +213,7 @@ class Projector:
             ),
             max_silence_seconds=30.0 + 3 * settings.head_poll_seconds,
         )
+        group.loop("snapshots", self._snapshots.run, max_silence_seconds=60.0)
         group.loop(
             "checkpoints",
             lambda beat: checkpoint_regularly(

@@ -30,6 +30,7 @@ class Settings:
     head_poll_seconds: float
     away_poll_seconds: float
     checkpoint_seconds: float
+    snapshot_interval: int
 
     @classmethod
     def from_env(cls, values: Mapping[str, str]) -> Settings:
@@ -52,6 +53,7 @@ class Settings:
             head_poll_seconds=env.number("NOETL_HEAD_POLL_SECONDS", default=3.0, minimum=0.1),
             away_poll_seconds=env.number("NOETL_HEAD_POLL_AWAY_SECONDS", default=0.25, minimum=0.05),
             checkpoint_seconds=env.number("NOETL_PROJECTION_CHECKPOINT_SECONDS", default=1.0, minimum=1.0),
+            snapshot_interval=env.integer("NOETL_SNAPSHOT_INTERVAL_EVENTS", default=10_000, minimum=1_000),
         )
         env.check()
         return settings

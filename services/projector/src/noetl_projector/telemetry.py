@@ -95,6 +95,7 @@ class ProjectorMetrics:
         self.checkpoints_told = metrics.counter(
             "noetl_projector_checkpoints_told_total", "Barriers told in the logs of their executions."
         )
+        self.snapshots = metrics.counter("noetl_projector_snapshots_total", "Snapshots of long histories made.")
         self.bus_away = metrics.gauge(
             "noetl_projector_bus_away", "1 while the bus does not answer, and heads are polled."
         )

@@ -17,6 +17,7 @@ from noetl_contracts.clients.payloads import FetchedPayload, PayloadClient
 from noetl_contracts.clients.projections import ProjectionClient
 from noetl_contracts.clients.replay import ReplayClient, ReplayedState
 from noetl_contracts.clients.shards import ShardClient
+from noetl_contracts.clients.snapshots import SnapshotClient
 from noetl_contracts.clients.why import ExplainedExecution, WhyClient
 from noetl_contracts.clients.workers import WorkerClient
 
@@ -39,6 +40,7 @@ __all__ = [
     "ReplayedState",
     "ResolvedCredentials",
     "ShardClient",
+    "SnapshotClient",
     "StartedExecution",
     "WatchedEvents",
     "WhyClient",

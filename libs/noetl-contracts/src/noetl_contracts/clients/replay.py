@@ -71,13 +71,15 @@ class ReplayClient:
         *,
         projection: str = "all",
         resolve_payloads: bool = False,
+        from_start: bool = False,
     ) -> ReplayedState:
-        """All pages as one state; `projection` none gives its checksums alone."""
+        """All pages as one state; `projection` none gives its checksums alone, `from_start` uses no snapshot."""
         request = pb.GetStateRequest(
             scope=scope_message(scope),
             execution_id=str(execution_id),
             projection=projection,
             resolve_payloads=resolve_payloads,
+            from_start=from_start,
             page_size=1000,
         )
         if point.event_id:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from noetl_contracts.subjects import shard_filter
 from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView, SilentPage
+from noetl_core.replay.snapshots import Rules
 from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
+from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
@@ -24,6 +27,7 @@ from noetl_projector.entrypoints.head_comparison import compare_regularly
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer
 from noetl_servicekit.shard_ownership import ShardOwnership
 
+from noetl_testkit.memory.snapshots import InMemorySnapshots
 from noetl_testkit.simulation.network import Node
 from noetl_testkit.simulation.nodes import (
     CHECKPOINT_SECONDS,
@@ -36,6 +40,8 @@ from noetl_testkit.simulation.nodes import (
 
 EVENTS_BETWEEN_CHECKPOINTS: Final = 30
 """Few, so that histories as short as those here have checkpoints among what others decide."""
+
+SNAPSHOT_INTERVAL: Final = 40
 
 
 class ProjectorNode:
@@ -77,6 +83,15 @@ class ProjectorNode:
             metrics=told,
             events_between=EVENTS_BETWEEN_CHECKPOINTS,
         )
+        self._snapshots = KeepSnapshots(
+            log,
+            InMemorySnapshots(),
+            Rules(code_version="simulated"),
+            owns=lambda shard: epoch(shard) is not None,
+            metrics=told,
+            interval=SNAPSHOT_INTERVAL,
+            aside=_at_once,
+        )
         rows = StoreRows(
             store,
             epoch=epoch,
@@ -85,6 +100,7 @@ class ProjectorNode:
             signals=signals,
             checkpoints=self._checkpoints,
             barriers=self._barriers,
+            snapshots=self._snapshots,
             metrics=told,
         )
         self._project = ProjectBatch(
@@ -159,10 +175,16 @@ class ProjectorNode:
                 beat=beat,
                 clock=self._place.loop.time,
             ),
+            snapshots=self._snapshots.run,
             checkpoints=lambda beat: checkpoint_regularly(
                 self._checkpoints, self._barriers, every_seconds=CHECKPOINT_SECONDS, beat=beat
             ),
         )
+
+
+async def _at_once(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """There are no threads in a simulation."""
+    return function(*arguments, **named)
 
 
 async def start_projector(place: Installation, node: Node) -> None:

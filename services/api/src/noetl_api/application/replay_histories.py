@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.errors import Corrupt, Overloaded, TooLargeToReplay
+from noetl_core.errors import Corrupt, NoetlError, Overloaded, TooLargeToReplay
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.snapshots import Snapshots
-from noetl_core.replay.history import Replay, Replayed
+from noetl_core.replay.history import Replay, Replayed, Seed
 from noetl_core.surfaces.checksums import SurfaceChecksum, in_order, total_checksum
 from noetl_core.surfaces.shapes import Surface
-from noetl_core.upcasting.releases import UPCASTERS
+from noetl_servicekit.logging import get_logger
 
 from noetl_api.telemetry import ReplayMetrics
+
+logger = get_logger()
 
 READ_PAGE: Final = 500
 AT_ONCE: Final = 50
@@ -26,6 +28,9 @@ MAX_ROWS: Final = 500_000
 MAX_KEPT_ROWS: Final = 200_000
 CONCURRENT: Final = 2
 MAX_WAITING: Final = 32
+
+_Key = tuple[int, int, bool]
+"""Execution, version, and whether every event was to be folded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +61,15 @@ class ReplayHistories:
         self._snapshots = snapshots
         self._metrics = metrics
         self._max_rows = max_rows
-        self._kept: OrderedDict[tuple[int, int], KnownReplay] = OrderedDict()
+        self._kept: OrderedDict[_Key, KnownReplay] = OrderedDict()
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._waiting = 0
 
-    async def __call__(self, scope: Scope | None, execution_id: int, version: int) -> KnownReplay:
+    async def __call__(
+        self, scope: Scope | None, execution_id: int, version: int, *, from_start: bool = False
+    ) -> KnownReplay:
         """The history up to a version, which the caller knows to be there and to be his."""
-        key = (execution_id, version)
+        key = (execution_id, version, from_start)
         if (known := self._find(key)) is not None:
             return known
         if self._waiting >= MAX_WAITING:
@@ -72,24 +79,57 @@ class ReplayHistories:
             async with self._turns:
                 if (known := self._find(key)) is not None:  # somebody asked for the same
                     return known
-                return self._keep(key, await self._replay(scope, execution_id, version))
+                return self._keep(key, await self._replayed(scope, execution_id, version, from_start=from_start))
         finally:
             self._waiting -= 1
 
-    def _find(self, key: tuple[int, int]) -> KnownReplay | None:
+    def _find(self, key: _Key) -> KnownReplay | None:
         known = self._kept.get(key)
         if known is not None:
             self._kept.move_to_end(key)
         return known
 
-    def _keep(self, key: tuple[int, int], known: KnownReplay) -> KnownReplay:
+    def _keep(self, key: _Key, known: KnownReplay) -> KnownReplay:
         self._kept[key] = known
         while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > MAX_KEPT_ROWS:
             self._kept.popitem(last=False)
         return known
 
-    async def _replay(self, scope: Scope | None, execution_id: int, version: int) -> KnownReplay:
-        seed = await self._snapshots.seed(scope, execution_id, at_or_below=version, upcasters=UPCASTERS.digest)
+    async def _replayed(self, scope: Scope | None, execution_id: int, version: int, *, from_start: bool) -> KnownReplay:
+        seed = None if from_start else await self._seed(scope, execution_id, version)
+        if seed is not None:
+            try:
+                return await self._replay(scope, execution_id, version, seed)
+            except NoetlError as exc:
+                if exc.retryable or isinstance(exc, TooLargeToReplay):
+                    raise
+                self._refuse(execution_id, seed, exc.message)
+            except Exception as exc:  # A snapshot is nothing that an answer may depend on, also when it is nonsense.
+                self._refuse(execution_id, seed, repr(exc))
+        return await self._replay(scope, execution_id, version, None)
+
+    async def _seed(self, scope: Scope | None, execution_id: int, version: int) -> Seed | None:
+        """A snapshot whose last event is the log's own; one that is of another log seals another history."""
+        seed = await self._snapshots.seed(scope, execution_id, at_or_below=version)
+        if seed is None:
+            return None
+        position = seed.state.stream_version
+        page = await self._log.read(scope, execution_id, from_version=position, to_version=position, limit=1)
+        if page.events and page.events[0].checksum == seed.checksum:
+            return seed
+        self._refuse(execution_id, seed, "the log has another event at its position")
+        return None
+
+    def _refuse(self, execution_id: int, seed: Seed, reason: str) -> None:
+        self._metrics.refused_snapshots.labels("unfit").inc()
+        logger.warning(
+            "replay.snapshot_refused",
+            execution_id=str(execution_id),
+            position=seed.state.stream_version,
+            reason=reason,
+        )
+
+    async def _replay(self, scope: Scope | None, execution_id: int, version: int, seed: Seed | None) -> KnownReplay:
         replay = Replay(execution_id, seed=seed)
         begun = replay.version
         while replay.version < version:

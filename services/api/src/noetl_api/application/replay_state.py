@@ -39,6 +39,7 @@ class ReplayQuery:
     point: Point = field(default_factory=Point)
     projection: str = EVERYTHING
     resolve_payloads: bool = False
+    from_start: bool = False
     page_size: int = 0
     page_token: str = ""
 
@@ -89,7 +90,7 @@ class ReplayState:
         place = _read_token(query.page_token, sections)
         point = query.point if place is None else Point(stream_version=place[0])
         version, head = await self._points.version(visible, query.execution_id, point)
-        known = await self._histories(visible, query.execution_id, version)
+        known = await self._histories(visible, query.execution_id, version, from_start=query.from_start)
         rows, payloads, following = await self._page(known, sections, place, size)
         token = _token(version, *following) if following is not None else ""
         return ReplayPage(known=known, head_version=head, rows=rows, payloads=payloads, next_page_token=token)

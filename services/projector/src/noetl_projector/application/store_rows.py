@@ -13,6 +13,7 @@ from noetl_projector.application.advance import Advance
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.fold_events import Folded
+from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.version_signals import VersionSignals
 from noetl_projector.telemetry import ProjectorMetrics
@@ -46,6 +47,7 @@ class StoreRows:
         signals: VersionSignals,
         checkpoints: Checkpoints,
         barriers: Barriers,
+        snapshots: KeepSnapshots,
         metrics: ProjectorMetrics,
     ) -> None:
         self._store = store
@@ -55,6 +57,7 @@ class StoreRows:
         self._signals = signals
         self._checkpoints = checkpoints
         self._barriers = barriers
+        self._snapshots = snapshots
         self._metrics = metrics
         self._most_rows = MAX_ROWS
 
@@ -89,6 +92,7 @@ class StoreRows:
             return refusal.stream_version
         self._was_written(row, result, outcome)
         self._barriers.moved(one.base, row.state, oldest_ingest=result.oldest_ingest)
+        self._snapshots.moved(row.state, shard=row.shard)
         return row.state.stream_version
 
     def _row(self, one: Advance, result: Folded) -> ProjectedExecution | None:

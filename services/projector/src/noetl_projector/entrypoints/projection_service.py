@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Final
 
 import grpc
@@ -9,12 +10,14 @@ from noetl.common.v1 import common_pb2 as common
 from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import executions as mapping
-from noetl_core.errors import InvalidInput
+from noetl_contracts.mapping import snapshots as snapshot_mapping
+from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ids import parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projection_store import SilentPlace
 from noetl_core.ports.projections import SilentCommand
+from noetl_core.ports.snapshot_store import SnapshotStore
 from noetl_core.timestamps import format_time, parse_time
 from noetl_servicekit.callers import Role, current_caller
 
@@ -30,16 +33,17 @@ ANSWER_SECONDS: Final = 0.1
 """Kept of the caller's time for the answer to reach it."""
 
 
-def register(server: grpc.aio.Server, queries: AnswerQueries) -> None:
+def register(server: grpc.aio.Server, queries: AnswerQueries, snapshots: SnapshotStore) -> None:
     """Serve the contract."""
-    pb_grpc.add_ProjectionServiceServicer_to_server(ProjectionServicer(queries), server)
+    pb_grpc.add_ProjectionServiceServicer_to_server(ProjectionServicer(queries, snapshots), server)
 
 
 class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
     """Translates; only NoETL's own services ask here, everybody else asks api."""
 
-    def __init__(self, queries: AnswerQueries) -> None:
+    def __init__(self, queries: AnswerQueries, snapshots: SnapshotStore) -> None:
         self._queries = queries
+        self._snapshots = snapshots
 
     async def GetExecution(  # noqa: N802 - named by the contract
         self,
@@ -130,6 +134,29 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
             executions=[mapping.quiet_execution_message(one) for one in quiet],
             next_page_token=str(quiet[-1].execution_id) if len(quiet) == limit else "",
         )
+
+    async def GetSnapshot(  # noqa: N802 - named by the contract
+        self,
+        request: pb.GetSnapshotRequest,
+        context: grpc.aio.ServicerContext[pb.GetSnapshotRequest, pb.GetSnapshotResponse],
+    ) -> AsyncIterator[pb.GetSnapshotResponse]:
+        """The newest snapshot, part by part; one that is replaced on the way ends early, and its reader finds out."""
+        current_caller().require(Role.SERVICE)
+        execution_id = parse_id(request.execution_id, what="execution_id")
+        snapshot = await self._snapshots.find(
+            _scope(request.scope),
+            execution_id,
+            at_or_below=request.at_or_below,
+            rules=snapshot_mapping.rules(request.rules),
+        )
+        if snapshot is None:
+            raise NotFound("snapshot", execution_id, code="snapshot.not_found")
+        yield pb.GetSnapshotResponse(snapshot=snapshot_mapping.snapshot_message(snapshot))
+        for number in range(snapshot.parts):
+            part = await self._snapshots.part(snapshot, number)
+            if part is None:
+                return
+            yield pb.GetSnapshotResponse(part=part)
 
 
 def late_token(late: LateExecution) -> str:

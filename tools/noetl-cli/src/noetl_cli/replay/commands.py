@@ -37,10 +37,18 @@ def replay() -> None:
 @click.option("--at", "point", type=POINT, default="head", show_default=True, metavar="POINT", help="Which state.")
 @click.option("--surface", type=click.Choice(_SURFACES), default="all", show_default=True, help="Which rows to show.")
 @click.option("--resolve-payloads", is_flag=True, help="Look for every payload that the history refers to.")
+@click.option("--from-start", is_flag=True, help="Fold every event, whatever snapshots there are.")
 @output_option
 @takes_server
 def state(
-    *, execution_id: int, point: Point, surface: str, resolve_payloads: bool, output: Output, find_server: FindServer
+    *,
+    execution_id: int,
+    point: Point,
+    surface: str,
+    resolve_payloads: bool,
+    from_start: bool,
+    output: Output,
+    find_server: FindServer,
 ) -> None:
     """Show the state of an execution at a point, with its checksums.
 
@@ -54,7 +62,12 @@ def state(
     async def ask() -> ReplayedState:
         async with connected(find_server()) as clients:
             return await clients.replay.state(
-                None, execution_id, point, projection=surface, resolve_payloads=resolve_payloads
+                None,
+                execution_id,
+                point,
+                projection=surface,
+                resolve_payloads=resolve_payloads,
+                from_start=from_start,
             )
 
     replayed = asyncio.run(ask())

@@ -454,3 +454,253 @@ class ListQuietExecutionsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListQuietExecutionsResponse: _TypeAlias = ListQuietExecutionsResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotRules(_message.Message):
+    """By what a history becomes a state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_VERSION_FIELD_NUMBER: _builtins.int
+    UPCASTERS_FIELD_NUMBER: _builtins.int
+    ROW_FORMAT_FIELD_NUMBER: _builtins.int
+    STATE_FORMAT_FIELD_NUMBER: _builtins.int
+    code_version: _builtins.str
+    """Release and digest of the code that folds."""
+    upcasters: _builtins.str
+    """Digest of the registry by which old events are read."""
+    row_format: _builtins.int
+    """Format of rows."""
+    state_format: _builtins.int
+    """Format of stored states."""
+    def __init__(
+        self,
+        *,
+        code_version: _builtins.str = ...,
+        upcasters: _builtins.str = ...,
+        row_format: _builtins.int = ...,
+        state_format: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code_version", b"code_version", "row_format", b"row_format", "state_format", b"state_format", "upcasters", b"upcasters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotRules: _TypeAlias = SnapshotRules  # noqa: Y015
+
+@_typing.final
+class GetSnapshotRequest(_message.Message):
+    """Request of GetSnapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    AT_OR_BELOW_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    at_or_below: _builtins.int
+    """The highest position that is of use."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    @_builtins.property
+    def rules(self) -> Global___SnapshotRules:
+        """The rules that it must have been made by."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_id: _builtins.str = ...,
+        at_or_below: _builtins.int = ...,
+        rules: Global___SnapshotRules | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_or_below", b"at_or_below", "execution_id", b"execution_id", "rules", b"rules", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSnapshotRequest: _TypeAlias = GetSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class Snapshot(_message.Message):
+    """What is said of a snapshot; nothing of it is to be believed unproven."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EncryptionContextEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class SurfacesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class RowCountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENT_CHECKSUM_FIELD_NUMBER: _builtins.int
+    REACHED_AT_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    PAYLOAD_ROOT_FIELD_NUMBER: _builtins.int
+    ENCRYPTION_CONTEXT_FIELD_NUMBER: _builtins.int
+    SURFACES_FIELD_NUMBER: _builtins.int
+    ROW_COUNTS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    BODY_SHA256_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    tenant_id: _builtins.str
+    """Its tenant."""
+    organization_id: _builtins.str
+    """Its organization."""
+    position: _builtins.int
+    """Version of the last event that counts."""
+    event_id: _builtins.str
+    """That event."""
+    event_checksum: _builtins.str
+    """Its checksum."""
+    payload_root: _builtins.str
+    """Digest of all payloads that the history refers to up to there."""
+    parts: _builtins.int
+    """How many parts follow."""
+    body_sha256: _builtins.str
+    """SHA-256 of the body, unpacked."""
+    checksum: _builtins.str
+    """SHA-256 of the canonical JSON of all of this."""
+    @_builtins.property
+    def reached_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was taken into the log."""
+
+    @_builtins.property
+    def rules(self) -> Global___SnapshotRules:
+        """The rules that it was made by."""
+
+    @_builtins.property
+    def encryption_context(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Whose it is, and what it is sealed with."""
+
+    @_builtins.property
+    def surfaces(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Checksum of each surface."""
+
+    @_builtins.property
+    def row_counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Number of rows of each surface."""
+
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        organization_id: _builtins.str = ...,
+        position: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        event_checksum: _builtins.str = ...,
+        reached_at: _timestamp_pb2.Timestamp | None = ...,
+        rules: Global___SnapshotRules | None = ...,
+        payload_root: _builtins.str = ...,
+        encryption_context: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        surfaces: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        row_counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        parts: _builtins.int = ...,
+        body_sha256: _builtins.str = ...,
+        checksum: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["reached_at", b"reached_at", "rules", b"rules"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body_sha256", b"body_sha256", "checksum", b"checksum", "encryption_context", b"encryption_context", "event_checksum", b"event_checksum", "event_id", b"event_id", "execution_id", b"execution_id", "organization_id", b"organization_id", "parts", b"parts", "payload_root", b"payload_root", "position", b"position", "reached_at", b"reached_at", "row_counts", b"row_counts", "rules", b"rules", "surfaces", b"surfaces", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
+
+@_typing.final
+class GetSnapshotResponse(_message.Message):
+    """Response of GetSnapshot, one of several."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    part: _builtins.bytes
+    """A part of its body, packed."""
+    @_builtins.property
+    def snapshot(self) -> Global___Snapshot:
+        """What it is."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___Snapshot | None = ...,
+        part: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "part", b"part", "snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "part", b"part", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_content: _TypeAlias = _typing.Literal["snapshot", "part"]  # noqa: Y015
+    _WhichOneofArgType_content: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
+
+Global___GetSnapshotResponse: _TypeAlias = GetSnapshotResponse  # noqa: Y015

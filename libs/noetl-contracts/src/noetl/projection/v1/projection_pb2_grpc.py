@@ -60,6 +60,11 @@ class ProjectionServiceStub:
                 request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.SerializeToString,
                 response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.FromString,
                 _registered_method=True)
+        self.GetSnapshot = channel.unary_stream(
+                '/noetl.projection.v1.ProjectionService/GetSnapshot',
+                request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.SerializeToString,
+                response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionServiceServicer:
@@ -101,6 +106,14 @@ class ProjectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSnapshot(self, request, context):
+        """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
+        NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -128,6 +141,11 @@ def add_ProjectionServiceServicer_to_server(servicer, server):
                     servicer.ListQuietExecutions,
                     request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.FromString,
                     response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.SerializeToString,
+            ),
+            'GetSnapshot': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetSnapshot,
+                    request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.FromString,
+                    response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -266,6 +284,33 @@ class ProjectionService:
             '/noetl.projection.v1.ProjectionService/ListQuietExecutions',
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsRequest.SerializeToString,
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListQuietExecutionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/noetl.projection.v1.ProjectionService/GetSnapshot',
+            noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.SerializeToString,
+            noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

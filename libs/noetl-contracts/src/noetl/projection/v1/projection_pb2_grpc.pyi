@@ -43,6 +43,10 @@ class ProjectionServiceStub:
     """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
     ListQuietExecutions: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListQuietExecutionsRequest, _projection_pb2.ListQuietExecutionsResponse]
     """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
+    GetSnapshot: _grpc.UnaryStreamMultiCallable[_projection_pb2.GetSnapshotRequest, _projection_pb2.GetSnapshotResponse]
+    """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
+    NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
+    """
 
 @_typing.type_check_only
 class ProjectionServiceAsyncStub(ProjectionServiceStub):
@@ -59,6 +63,10 @@ class ProjectionServiceAsyncStub(ProjectionServiceStub):
     """Lists executions with a deadline that has passed, by the database's clock. Candidates only: the log checks again."""
     ListQuietExecutions: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListQuietExecutionsRequest, _projection_pb2.ListQuietExecutionsResponse]  # type: ignore[assignment]
     """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
+    GetSnapshot: _aio.UnaryStreamMultiCallable[_projection_pb2.GetSnapshotRequest, _projection_pb2.GetSnapshotResponse]  # type: ignore[assignment]
+    """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
+    NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
+    """
 
 class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Answers queries over what has been projected. Served by projectors to api and reaper; any replica answers for all shards."""
@@ -102,5 +110,15 @@ class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_projection_pb2.ListQuietExecutionsResponse, _abc.Awaitable[_projection_pb2.ListQuietExecutionsResponse]]:
         """Lists executions that have not ended and in which nothing has happened for a while, oldest first, over all tenants."""
+
+    @_abc_1.abstractmethod
+    def GetSnapshot(
+        self,
+        request: _projection_pb2.GetSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_projection_pb2.GetSnapshotResponse], _abc.AsyncIterator[_projection_pb2.GetSnapshotResponse]]:
+        """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
+        NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
+        """
 
 def add_ProjectionServiceServicer_to_server(servicer: ProjectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

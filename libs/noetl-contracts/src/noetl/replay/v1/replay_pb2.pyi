@@ -35,6 +35,7 @@ class GetStateRequest(_message.Message):
     RESOLVE_PAYLOADS_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FROM_START_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     as_of_event_id: _builtins.str
@@ -51,6 +52,8 @@ class GetStateRequest(_message.Message):
     """Largest number of rows and payloads in the page, at most 1000; 0 means 200. Pages may be shorter."""
     page_token: _builtins.str
     """From the page before, whose point it keeps; empty for the first page."""
+    from_start: _builtins.bool
+    """Whether to fold every event, whatever snapshots there are: what proves something begins at the start."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose execution it is; see Scope."""
@@ -71,10 +74,11 @@ class GetStateRequest(_message.Message):
         resolve_payloads: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        from_start: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "as_of_event_id", b"as_of_event_id", "as_of_position", b"as_of_position", "as_of_time", b"as_of_time", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "as_of_event_id", b"as_of_event_id", "as_of_position", b"as_of_position", "as_of_time", b"as_of_time", "execution_id", b"execution_id", "page_size", b"page_size", "page_token", b"page_token", "projection", b"projection", "resolve_payloads", b"resolve_payloads", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "as_of_event_id", b"as_of_event_id", "as_of_position", b"as_of_position", "as_of_time", b"as_of_time", "execution_id", b"execution_id", "from_start", b"from_start", "page_size", b"page_size", "page_token", b"page_token", "projection", b"projection", "resolve_payloads", b"resolve_payloads", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_as_of: _TypeAlias = _typing.Literal["as_of_event_id", "as_of_position", "as_of_time"]  # noqa: Y015
     _WhichOneofArgType_as_of: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015

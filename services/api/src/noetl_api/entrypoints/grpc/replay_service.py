@@ -41,6 +41,7 @@ class ReplayServicer(pb_grpc.ReplayServiceServicer):
                 point=_point(request),
                 projection=request.projection,
                 resolve_payloads=request.resolve_payloads,
+                from_start=request.from_start,
                 page_size=request.page_size,
                 page_token=request.page_token,
             ),

@@ -109,6 +109,7 @@ async def state(
     ] = None,
     projection: Annotated[str, Query(description="A surface, all, or none for checksums alone.")] = "all",
     resolve_payloads: Annotated[bool, Query(description="Whether to look for all payloads as well.")] = False,
+    from_start: Annotated[bool, Query(description="Fold every event, whatever snapshots there are.")] = False,
     page_size: PageSize = 0,
     page_token: PageToken = "",
 ) -> ReplayedStateOut:
@@ -127,6 +128,7 @@ async def state(
             ),
             projection=projection,
             resolve_payloads=resolve_payloads,
+            from_start=from_start,
             page_size=page_size,
             page_token=page_token,
         ),

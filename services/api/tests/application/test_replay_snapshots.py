@@ -1,0 +1,195 @@
+"""Replays and snapshots: with a right one they are sooner done, with a wrong one they are as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from noetl_api.application.replay_histories import ReplayHistories
+from noetl_api.application.replay_seeds import ReplaySeeds
+from noetl_api.telemetry import ReplayMetrics
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.ports.event_log import Scope
+from noetl_core.replay.history import Replay, Replayed
+from noetl_core.replay.snapshots import Rules, Snapshot, take_snapshot
+from noetl_core.surfaces.shapes import Surface
+from noetl_core.values import replace
+from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.histories import EXECUTION, History, choices
+from noetl_testkit.memory.history_log import HistoryLog
+from noetl_testkit.telling_histories import telling_history
+
+RULES = Rules(code_version="1.0+abc")
+POSITION = 20
+
+
+def replayed(history: History, *, through: int | None = None) -> Replayed:
+    replay = Replay(history.execution_id)
+    replay.take(history.stored[:through])
+    return replay.result()
+
+
+def taken(history: History, *, through: int = POSITION) -> tuple[Snapshot, list[bytes]]:
+    return take_snapshot(replayed(history, through=through), code_version=RULES.code_version)
+
+
+def resealed(forged: Snapshot) -> Snapshot:
+    """As somebody would who knows how."""
+    return replace(forged, checksum=forged.sealed())
+
+
+class World:
+    """One history, and whatever somebody has put where snapshots are kept."""
+
+    def __init__(self) -> None:
+        self.history = telling_history(choices(11))
+        self.log = HistoryLog(self.history)
+        self.kept: tuple[Snapshot, list[bytes]] | None = taken(self.history)
+        self.failure: NoetlError | None = None
+        self.metrics = MetricSet()
+        metrics = ReplayMetrics(self.metrics)
+        seeds = ReplaySeeds(self, RULES, metrics=metrics, worth_asking=10)
+        self.histories = ReplayHistories(self.log, seeds, metrics=metrics)
+        self.whole = replayed(self.history)
+
+    async def fetch(
+        self, scope: Scope | None, execution_id: int, *, at_or_below: int, rules: Rules
+    ) -> tuple[Snapshot, list[bytes]] | None:
+        if self.failure is not None:
+            raise self.failure
+        return self.kept
+
+    async def shows_the_same(self, *, from_start: bool = False) -> int:
+        """Whether a replay says what a fold of everything says; where it began."""
+        known = await self.histories(None, EXECUTION, len(self.history.stored), from_start=from_start)
+        assert known.replayed.rows == self.whole.rows
+        assert known.checksums == self.whole.checksums()["surfaces"]
+        assert known.payload_root == self.whole.payloads.root()
+        return known.snapshot_version
+
+    def refused(self, reason: str) -> float:
+        return self.metrics.value("noetl_api_snapshots_refused_total", reason=reason)
+
+
+async def test_a_replay_begins_at_a_snapshot_and_says_so() -> None:
+    world = World()
+
+    assert await world.shows_the_same() == POSITION
+    # One read proves its last event, the other goes on from there.
+    assert world.log.reads == [(EXECUTION, POSITION, POSITION), (EXECUTION, POSITION + 1, len(world.history.stored))]
+    assert world.metrics.value("noetl_api_replays_total", began_at="snapshot") == 1
+
+
+async def test_who_wants_proof_gets_a_replay_of_every_event() -> None:
+    world = World()
+    assert await world.shows_the_same() == POSITION
+
+    assert await world.shows_the_same(from_start=True) == 0
+
+
+async def test_a_point_before_the_snapshot_is_replayed_from_the_start() -> None:
+    world = World()
+
+    known = await world.histories(None, EXECUTION, POSITION - 1)
+
+    assert known.snapshot_version == 0
+    assert known.replayed.rows == replayed(world.history, through=POSITION - 1).rows
+
+
+async def test_the_snapshot_s_own_position_needs_no_event_more() -> None:
+    world = World()
+
+    known = await world.histories(None, EXECUTION, POSITION)
+
+    assert known.snapshot_version == POSITION
+    assert known.replayed.rows == replayed(world.history, through=POSITION).rows
+    assert known.replayed.checksum == world.history.stored[POSITION - 1].checksum
+
+
+def _touched(world: World) -> tuple[Snapshot, list[bytes]]:
+    snapshot, parts = taken(world.history)
+    return snapshot, [bytes([*parts[0][:40], parts[0][40] ^ 1, *parts[0][41:]])]
+
+
+def _of_another_execution(world: World) -> tuple[Snapshot, list[bytes]]:
+    return taken(telling_history(choices(12), execution_id=EXECUTION + 1))
+
+
+def _of_another_log(world: World) -> tuple[Snapshot, list[bytes]]:
+    """Right in itself; but somebody has put the database back and the history went on differently."""
+    return taken(telling_history(choices(13)))
+
+
+def _of_another_registry(world: World) -> tuple[Snapshot, list[bytes]]:
+    snapshot, parts = taken(world.history)
+    return resealed(replace(snapshot, rules=replace(RULES, upcasters="0" * 64))), parts
+
+
+def _of_other_code(world: World) -> tuple[Snapshot, list[bytes]]:
+    return take_snapshot(replayed(world.history, through=POSITION), code_version="0.9")
+
+
+def _beyond_the_point(world: World) -> tuple[Snapshot, list[bytes]]:
+    snapshot, parts = taken(world.history)
+    return resealed(replace(snapshot, position=10_000)), parts
+
+
+def _with_another_tenant_s_seal(world: World) -> tuple[Snapshot, list[bytes]]:
+    snapshot, parts = taken(world.history)
+    return resealed(replace(snapshot, encryption={**snapshot.encryption, "tenant_id": "rival"})), parts
+
+
+def _without_rows(world: World) -> tuple[Snapshot, list[bytes]]:
+    """Sealed anew by somebody who knows how, over rows that are not there."""
+    full = replayed(world.history, through=POSITION)
+    bare = replace(full, rows={surface: {} for surface in Surface})
+    snapshot, parts = take_snapshot(bare, code_version=RULES.code_version)
+    return resealed(replace(snapshot, event_checksum="0" * 64)), parts
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _touched,
+        _of_another_execution,
+        _of_another_log,
+        _of_another_registry,
+        _of_other_code,
+        _beyond_the_point,
+        _with_another_tenant_s_seal,
+        _without_rows,
+    ],
+)
+async def test_a_snapshot_that_is_wrong_changes_nothing(spoil: object) -> None:
+    world = World()
+    assert callable(spoil)
+    world.kept = spoil(world)
+
+    assert await world.shows_the_same() == 0
+    assert world.refused("corrupt") + world.refused("unfit") == (0 if spoil is _beyond_the_point else 1)
+
+
+async def test_a_state_in_which_nothing_can_be_folded_is_replaced_by_a_replay_from_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever a snapshot makes the fold do, the answer does not depend on it."""
+    world = World()
+    real = Replay.take
+
+    def take(self: Replay, events: Iterable[StoredEvent]) -> int:
+        if self.version >= POSITION and self._base:
+            raise KeyError("a state that nobody could have folded")
+        return real(self, events)
+
+    monkeypatch.setattr(Replay, "take", take)
+
+    assert await world.shows_the_same() == 0
+    assert world.refused("unfit") == 1
+
+
+async def test_while_whoever_keeps_snapshots_is_away_replays_begin_at_the_start() -> None:
+    world = World()
+    world.failure = Unavailable("the projector is away")
+
+    assert await world.shows_the_same() == 0
