@@ -5,7 +5,7 @@ import json
 import random
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,10 @@ from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.publisher import NatsPublisher
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import EventLogClient, ProjectionClient
+from noetl_contracts.clients import EventLogClient, ProjectionClient, SnapshotClient
 from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import EVENTS_STREAM, event_subject
+from noetl_core.checkpoints.events import CheckpointCommitted
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import NotFound
 from noetl_core.execution_view import execution_view
@@ -30,8 +31,14 @@ from noetl_core.ids import Snowflake
 from noetl_core.ports.bus import Message, PublishFailed
 from noetl_core.ports.event_log import Scope
 from noetl_core.recorded import record
+from noetl_core.replay.history import Replay
+from noetl_core.replay.snapshots import Rules, open_snapshot
 from noetl_core.sharding import shard_of
+from noetl_core.surfaces.checksums import checksum_document
+from noetl_core.surfaces.shapes import Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold
+from noetl_core.upcasting.releases import UPCASTERS
+from noetl_servicekit.code_version import code_version
 from noetl_servicekit.tokens import token_sha256
 from noetl_testkit.backends import (
     NatsBackend,
@@ -54,6 +61,7 @@ from noetl_testkit.histories import (
     two_steps,
 )
 from noetl_testkit.service_process import ServiceProcess
+from noetl_testkit.telling_histories import telling_history
 from noetl_testkit.until import until
 
 SCOPE = Scope(tenant_id="default", organization_id="default")
@@ -535,3 +543,87 @@ async def test_a_claimed_command_shows_up_as_silent_when_its_lease_is_over_by_th
 
             await until(found)
             assert await found() == ["soon"]
+
+
+PROJECTION_TABLES = (
+    "execution", "command", "stage", "frame", "loop", "business_object", "projection_checkpoint", "checkpoint",
+    "projection_snapshot", "projection_snapshot_part",
+)  # fmt: skip
+
+
+async def live_checksums(scene: Scene, history: History) -> Mapping[str, Any]:
+    """Of the rows as they stand in their tables."""
+    async with asyncpg.create_pool(scene.dsn, min_size=1, max_size=1) as pool:
+        store = PostgresProjections(pool)
+        rows = {surface: await stored_rows(store, history.execution_id, surface) for surface in Surface}
+    return checksum_document(
+        rows,
+        execution_id=history.execution_id,
+        stream_version=len(history.stored),
+        upcasters=UPCASTERS.digest,
+    )
+
+
+async def test_all_projections_can_be_dropped_and_are_made_again_to_the_byte(scene: Scene) -> None:
+    choose = choices(17)
+    histories = [
+        *random_histories(choose, 8),
+        *(telling_history(choose, execution_id=new_id()) for _ in range(8)),
+    ]
+    with scene.projector("first") as projector:
+        await until_owned((projector, 64))
+        await scene.publish(badly(choose, await scene.append(*histories)))
+        await scene.settled(*histories)
+    before = [await live_checksums(scene, history) for history in histories]
+    await scene.fetch(f"TRUNCATE {', '.join(f'noetl.{table}' for table in PROJECTION_TABLES)}")
+    assert await scene.versions(*(history.execution_id for history in histories)) == {}
+
+    with scene.projector("second"):
+        await scene.settled(*histories)
+
+    after = [await live_checksums(scene, history) for history in histories]
+    assert after == before
+    for history, live in zip(histories, after, strict=True):
+        page = await scene.log.read(None, history.execution_id, limit=1000)
+        replay = Replay(history.execution_id)
+        replay.take(page.events)
+        assert replay.result().checksums() == live
+
+
+async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapshot(scene: Scene) -> None:
+    execution_id = new_id()
+    history = History(execution_id).add(initialized())
+    for first in range(0, 1100, 100):
+        history.add(*(Draft(event_type="note", idempotency_key=f"note/{place}") for place in range(first, first + 100)))
+    with scene.projector(NOETL_SNAPSHOT_INTERVAL_EVENTS="1000") as projector:
+        await until_owned((projector, 64))
+        await scene.append(history)
+
+        async def told() -> bool:
+            return (await scene.versions(execution_id)).get(execution_id) == 1102
+
+        await until(told, seconds=60)
+        await until(lambda: metric(projector, "noetl_projector_snapshots_total") == 1, seconds=60)
+        async with open_channel(f"127.0.0.1:{projector.port('grpc')}", token="service") as channel:
+            rules = Rules(code_version=code_version())
+            client = SnapshotClient(channel)
+            fetched = await client.fetch(SCOPE, execution_id, at_or_below=1101, rules=rules)
+            assert await client.fetch(SCOPE, execution_id, at_or_below=999, rules=rules) is None
+            rival = Scope(tenant_id="rival", organization_id="default")
+            assert await client.fetch(rival, execution_id, at_or_below=1101, rules=rules) is None
+
+    (checkpoint,) = (await scene.log.read(None, execution_id, from_version=1102)).events
+    content = record(checkpoint).content
+    assert isinstance(content, CheckpointCommitted)
+    barriers = await scene.fetch("SELECT epoch, told FROM noetl.checkpoint WHERE execution_id = $1", execution_id)
+    assert (content.position, True) in [tuple(row) for row in barriers]
+    (row,) = await scene.fetch("SELECT * FROM noetl.execution WHERE execution_id = $1", execution_id)
+    assert (row["last_event_type"], row["stream_version"]) == ("note", 1102)
+    assert fetched is not None
+    went_on = Replay(execution_id, seed=open_snapshot(*fetched, execution_id=execution_id, rules=rules))
+    assert went_on.version == 1000
+    whole = Replay(execution_id)
+    for replay in (went_on, whole):
+        while replay.version < 1102:
+            replay.take((await scene.log.read(None, execution_id, from_version=replay.version + 1)).events)
+    assert went_on.result().checksums() == whole.result().checksums()
