@@ -22,7 +22,15 @@ from noetl_testkit.histories import EXECUTION, WORKLOAD, History, histories, two
 LATER = datetime(2031, 5, 6, 7, 8, 9, 123456, tzinfo=UTC)
 
 CHUNK = Chunk(step="s", task="t", call=1, chunk_index=4, row_count=9, has_more=True, reference=WORKLOAD.to_json())
-STEP = Step(status=StepStatus.SKIPPED, activation=2, cause_step="x", result={"n": 1.5}, deadline=LATER, chunk=CHUNK)
+STEP = Step(
+    status=StepStatus.SKIPPED,
+    activation=2,
+    cause_step="x",
+    result={"n": 1.5},
+    deadline=LATER,
+    chunk=CHUNK,
+    made_at="noetl://tenant/t/org/o/worker/w",
+)
 FRAME = Frame(
     frame_id="1-s-4",
     index=4,
@@ -32,6 +40,8 @@ FRAME = Frame(
     slot=1,
     sequence=3,
     worker_id="w",
+    worker_locator="noetl://tenant/t/org/o/worker/w",
+    source="noetl://tenant/t/org/o/worker/v",
     lease_until=LATER,
     dispatched_at=LATER,
     aggregate_version=6,
@@ -74,6 +84,7 @@ STAGE = Stage(
     is_cursor=True,
     drained=(2,),
     sources=({"step": "s", "reference": {"type": "loop"}},),
+    parent_stage_id="1-r",
     status="partial",
     opened_event_id=2**60,
     opened_at=LATER,
@@ -101,6 +112,7 @@ FULL = State(
         released=(HeldCause(version=4, event_type="x.z", event_time=LATER),),
         redrive_of="7",
         inherited=WORKLOAD,
+        redriven_rows={"step": "l", "count": 2, "reference": {"uri": "noetl://y"}},
         steps={"ü\u0000 step": STEP},
         arrivals=(Arrival(step="j", cause_step="a", chunk=CHUNK, times=2),),
         streams={"s": ChunkQueue(activation=3, waiting=(CHUNK, CHUNK), closed=True)},
@@ -150,6 +162,7 @@ FULL = State(
             issued_version=4,
             trace="00-b",
             worker_id="w",
+            worker_locator="noetl://tenant/t/org/o/worker/w",
             claimed_after="before",
             lease_until=LATER,
             aggregate_version=5,

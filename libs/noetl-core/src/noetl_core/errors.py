@@ -19,6 +19,7 @@ NoetlError
 │   ├── ExecutionIsPaused
 │   ├── NotTerminal
 │   ├── NothingToRedrive
+│   ├── NoFailedRows
 │   ├── Fenced
 │   ├── LeaseLost
 │   ├── FrameAlreadyTerminal
@@ -240,6 +241,15 @@ class NothingToRedrive(Rejected):
         )
 
 
+class NoFailedRows(Rejected):
+    """No row of the loop has failed, so that there is nothing to run again."""
+
+    code = "frames.none_failed"
+
+    def __init__(self, *, execution_id: str, step: str) -> None:
+        super().__init__(f"no row of step {step!r} of execution {execution_id} has failed", execution_id=execution_id)
+
+
 class Fenced(Rejected):
     """The writer's shard lease has passed to somebody else; it must stop writing."""
 
@@ -273,12 +283,14 @@ class FrameAlreadyTerminal(Rejected):
 
     code = "frame.already_terminal"
 
-    def __init__(self, *, frame_id: str, attempt: int, winner: str) -> None:
+    def __init__(self, *, frame_id: str, attempt: int, winner: str, **facts: str) -> None:
+        named = f"attempt {attempt} at frame {frame_id}" if attempt else f"frame {frame_id}"
         super().__init__(
-            f"attempt {attempt} at frame {frame_id} has ended (winner: {winner})",
+            f"{named} has ended (winner: {winner})",
             frame_id=frame_id,
             attempt=str(attempt),
             winner=winner,
+            **facts,
         )
 
 

@@ -90,7 +90,7 @@ def fold(state: State, recorded: Recorded) -> State:
         commands = {**commands, content.command_id: command}
         counts = command.evaluation is None and command.status is not CommandStatus.STOPPED
         if isinstance(content, CallDone | CallFailed) and counts:
-            execution = _with_outcome(execution, content)
+            execution = _with_outcome(execution, content, made_at=command.worker_locator)
         elif isinstance(content, CommandIssued) and content.evaluation:
             execution = drop_queue_of_left(execution, content.evaluation)
     elif isinstance(content, ChunkRouted):
@@ -177,10 +177,11 @@ def _recency(command: Command) -> tuple[int, int, str]:
     return command.stream_version, command.issued_version, command.command_id
 
 
-def _with_outcome(execution: Execution, content: CallDone | CallFailed) -> Execution:
+def _with_outcome(execution: Execution, content: CallDone | CallFailed, *, made_at: str) -> Execution:
     """An item's outcome counts for its loop; any other is the result of its step."""
     if content.loop_id is None or content.loop_iteration_index is None:
-        return close_queue(_with_result(execution, content.step, content.result), content.step)
+        execution = _with_result(execution, content.step, content.result, made_at=made_at)
+        return close_queue(execution, content.step)
     loops = take_outcome(
         execution.loops,
         step=content.step,
@@ -197,6 +198,6 @@ def _with_loop(execution: Execution, content: LoopEvent, stream_version: int) ->
     return replace(execution, loops=evolve_loops(execution.loops, content, stream_version=stream_version))
 
 
-def _with_result(execution: Execution, step: str, result: Mapping[str, Any] | None) -> Execution:
+def _with_result(execution: Execution, step: str, result: Mapping[str, Any] | None, *, made_at: str = "") -> Execution:
     before = execution.steps.get(step, Step(status=StepStatus.ACTIVE))
-    return replace(execution, steps={**execution.steps, step: replace(before, result=result)})
+    return replace(execution, steps={**execution.steps, step: replace(before, result=result, made_at=made_at)})

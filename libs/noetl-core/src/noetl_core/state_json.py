@@ -70,6 +70,7 @@ def state_object(state: State) -> JsonObject:
             "released": [cause.to_json() for cause in execution.released],
             "redrive_of": execution.redrive_of,
             "inherited": execution.inherited.to_json() if execution.inherited else None,
+            "redriven_rows": dict(execution.redriven_rows) if execution.redriven_rows else None,
             "steps": {name: _step_object(step) for name, step in execution.steps.items()},
             "arrivals": [_arrival_object(one) for one in execution.arrivals],
             "streams": {step: queue.to_json() for step, queue in execution.streams.items()},
@@ -105,6 +106,7 @@ def _step_object(step: Step) -> JsonObject:
             "result": step.result,
             "deadline": _time_text(step.deadline),
             "chunk": step.chunk.to_json() if step.chunk else None,
+            "made_at": step.made_at,
         }
     )
 
@@ -128,6 +130,7 @@ def _command_object(command: Command) -> JsonObject:
             "issued_version": command.issued_version,
             "trace": command.trace,
             "worker_id": command.worker_id,
+            "worker_locator": command.worker_locator,
             "claimed_after": command.claimed_after,
             "lease_until": _time_text(command.lease_until),
             "aggregate_version": command.aggregate_version,
@@ -190,6 +193,7 @@ def _execution(fields: _Fields) -> Execution:
         released=tuple(HeldCause.from_json(one) for one in fields.get("released", ())),
         redrive_of=fields.get("redrive_of", ""),
         inherited=PayloadRef.from_json(fields["inherited"]) if "inherited" in fields else None,
+        redriven_rows=fields.get("redriven_rows"),
         steps={name: _step(one) for name, one in fields.get("steps", {}).items()},
         arrivals=tuple(_arrival(one) for one in fields.get("arrivals", ())),
         streams={step: ChunkQueue.from_json(one) for step, one in fields.get("streams", {}).items()},
@@ -213,6 +217,7 @@ def _step(fields: _Fields) -> Step:
         result=fields.get("result"),
         deadline=_time(fields.get("deadline")),
         chunk=_chunk(fields),
+        made_at=fields.get("made_at", ""),
     )
 
 
@@ -238,6 +243,7 @@ def _command(command_id: str, fields: _Fields) -> Command:
         issued_version=fields.get("issued_version", 0),
         trace=fields.get("trace", ""),
         worker_id=fields.get("worker_id", ""),
+        worker_locator=fields.get("worker_locator", ""),
         claimed_after=fields.get("claimed_after", ""),
         lease_until=_time(fields.get("lease_until")),
         aggregate_version=fields.get("aggregate_version", 0),

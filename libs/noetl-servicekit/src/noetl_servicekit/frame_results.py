@@ -83,10 +83,11 @@ def _described(end: FrameCommitted | FrameFailed | FrameAbandoned) -> JsonObject
         status = "ok" if not end.failed else ("partial" if end.success else "error")
         error = dict(end.first_error) if end.first_error else None
         return {**described, "status": status, "failed": end.failed, **({"error": error} if error else {})}
-    return {**described, "status": "error", "failed": rows, "error": _error(end)}
+    return {**described, "status": "error", "failed": rows, "error": error_of(end)}
 
 
-def _error(end: FrameFailed | FrameAbandoned) -> JsonValue:
+def error_of(end: FrameFailed | FrameAbandoned) -> JsonValue:
+    """Why a frame that failed as a whole has."""
     if isinstance(end, FrameAbandoned):
         return attempts_exhausted(end.attempt)
     error: JsonValue = ((end.result or {}).get("context") or {}).get("error")
@@ -99,7 +100,7 @@ async def _outcomes(end: FrameCommitted | FrameFailed | FrameAbandoned, values: 
         if not isinstance(value, list):
             raise Corrupt(f"frame {end.frame_id} has stored something that is no list of outcomes")
         return value
-    error = _error(end)
+    error = error_of(end)
     return [{"status": "error", "error": error} for _ in range(end.stop - end.start)]
 
 

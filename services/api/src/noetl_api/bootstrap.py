@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 import grpc
+from noetl_adapters.arrow.lazy_tables import StoredTables
 from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_payload_store, open_tiered_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
@@ -41,9 +42,11 @@ from noetl_core.ports.snapshots import FetchSnapshots
 from noetl_core.replay.snapshots import Rules
 from noetl_servicekit.code_version import code_version
 from noetl_servicekit.env import SettingsInvalid
+from noetl_servicekit.failed_rows import FailedRows
 from noetl_servicekit.http_server import serve_http
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shared_memory import warn_of_shared_memory
+from noetl_servicekit.stored_values import StoredValues
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
@@ -54,6 +57,7 @@ from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.credentials import Credentials
 from noetl_api.application.explain_execution import ExplainExecution
+from noetl_api.application.failed_rows import FailedRowsOf
 from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.frames import StageFrames
 from noetl_api.application.group_commit import GroupCommit
@@ -223,6 +227,7 @@ class Api:
                 catalog=catalog,
                 parsed=parsed,
                 payloads=payloads,
+                failed_rows=FailedRowsOf(FailedRows(log, StoredValues(payloads, StoredTables())), payloads=payloads),
                 next_id=next_id,
                 metrics=self._metrics,
             ),
@@ -242,7 +247,10 @@ class Api:
             read_variables=ReadVariables(executions=query_executions, payloads=payloads),
             issued_commands=IssuedCommands(events=finder, executions=query_executions, planner=planner),
             stage_frames=StageFrames(
-                executions=query_executions, planner=FrameClient(planner) if planner is not None else None
+                executions=query_executions,
+                planner=FrameClient(planner) if planner is not None else None,
+                events=finder,
+                clock=_now,
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),

@@ -1,115 +1,233 @@
-"""Frames over HTTP: the planner decides, and every answer of its has a meaning."""
+"""Frames over HTTP, with the bodies of the routes: the planner decides, and every answer of its has a meaning."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
+import httpx
 import pytest
-from noetl_api.application.frames import FrameRefused, StageFrames
+from noetl_api.application.frames import StageFrames
 from noetl_api.application.query_executions import QueryExecutions
-from noetl_api.entrypoints.http.frames import CursorIn, FrameCommitBody, FrameOut
-from noetl_core.errors import FrameAlreadyTerminal, InvalidInput, NotFound, NotPermitted, Unavailable
-from noetl_core.ports.commands import Variables, Worker
-from noetl_core.ports.frames import FrameCommit
+from noetl_api.application.use_cases import UseCases
+from noetl_api.entrypoints.http.app import make_app
+from noetl_api.telemetry import ApiMetrics
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NotFound
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.projections import ExecutionView
+from noetl_core.timestamps import parse_time
 from noetl_servicekit.callers import Caller, Role
-from noetl_testkit.planning import Planning
+from noetl_servicekit.health import Health
+from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.tokens import Tokens
+from noetl_testkit.planning import Planning, ok
 
-SERVICE = Caller(name="service", tenant_id="*", organization_id="*", role=Role.SERVICE)
-ADA = Caller(name="ada", tenant_id="acme", organization_id="ops", role=Role.ADMIN)
-WORKER = Worker(worker_id="w")
+CALLERS = {
+    "service": Caller(name="service", tenant_id="*", organization_id="*", role=Role.SERVICE),
+    "ada": Caller(name="ada", tenant_id="acme", organization_id="ops", role=Role.ADMIN),
+}
 STORED = {"uri": "noetl://tenant/t/org/o/payloads/sha256/a", "sha256": "a", "type": "object_store", "ref_id": "r"}
 ROWS = """
 workflow:
+- {step: load, tool: {kind: noop}, next: {arcs: [{step: each}]}}
 - step: each
   loop: {in: [a, b, c, d, e], spec: {mode: parallel, max_in_flight: 2, engine: inline, frame: {max_rows: 2}}}
   tool: {kind: noop}
 """
+HERE = "noetl://tenant/*/org/*/region/eu/zone/z1/node/n1/worker/w".replace("*", "%2A")
 
 
 class Visible:
     """Executions that everybody sees, or nobody."""
 
-    def __init__(self, *, seen: bool = True) -> None:
+    def __init__(self, planning: Planning, *, seen: bool = True) -> None:
+        self._planning = planning
         self._seen = seen
 
-    async def get(self, caller: Caller, scope: Any, execution_id: int, **_: Any) -> None:
+    async def get(self, caller: Caller, scope: Any, execution_id: int, **_: Any) -> ExecutionView:
         if not self._seen:
             raise NotFound("execution", str(execution_id), code="execution.not_found")
+        return ExecutionView(
+            execution_id=execution_id,
+            tenant_id="t",
+            organization_id="o",
+            path="sales/load",
+            version=3,
+            catalog_id="c",
+            status="RUNNING",
+            last_event_type="",
+            last_node_name="",
+            start_time=self._planning.now,
+        )
 
 
-def over(planning: Planning, *, seen: bool = True, planned: bool = True) -> StageFrames:
-    executions = cast("QueryExecutions", Visible(seen=seen))
-    return StageFrames(executions=executions, planner=planning.actors if planned else None)
+class Finder:
+    """The log by frame."""
+
+    def __init__(self, planning: Planning) -> None:
+        self._planning = planning
+
+    async def find(self, scope: Scope | None, event_id: int) -> StoredEvent:
+        raise AssertionError("nobody asks for an event here")
+
+    async def last_of_frame(self, scope: Scope | None, execution_id: int, frame_id: str) -> StoredEvent | None:
+        events = self._planning.log.streams[execution_id].events
+        return next((one for one in reversed(events) if one.envelope().frame_id == frame_id), None)
 
 
-async def commit(frames: StageFrames, frame: FrameOut, **changed: Any) -> FrameCommit:
-    fields = {
-        "worker_id": "w",
-        "attempt": frame.attempt,
-        "cursor": frame.cursor,
-        "output_ref": STORED,
-        "row_count": frame.cursor["stop"] - frame.cursor["start"],
-        **changed,
-    }
-    body = FrameCommitBody(**fields)
-    return await frames.commit(
-        SERVICE,
-        None,
-        frame.frame_id,
-        body.worker,
-        attempt=body.attempt,
-        rows=body.rows(),
-        variables=Variables(),
-        wants_next=True,
-    )
+class Names:
+    """Whose token it is stands in it."""
+
+    def authenticate(self, header: str | None) -> Caller:
+        return CALLERS[(header or "").removeprefix("Bearer ")]
 
 
-def stage_id(planning: Planning) -> str:
-    return planning.state.execution.stages["each"].stage_id
+class Http:
+    """A worker that speaks HTTP."""
+
+    def __init__(self, planning: Planning, *, seen: bool = True, planned: bool = True) -> None:
+        self.planning = planning
+        frames = StageFrames(
+            executions=cast("QueryExecutions", Visible(planning, seen=seen)),
+            planner=planning.actors if planned else None,
+            events=Finder(planning),
+            clock=lambda: planning.now,
+        )
+        app = make_app(
+            use_cases=cast("UseCases", SimpleNamespace(stage_frames=frames)),
+            tokens=cast("Tokens", Names()),
+            health=Health(),
+            metrics=ApiMetrics(MetricSet()),
+        )
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api")
+
+    @property
+    def stage(self) -> str:
+        return self.planning.state.execution.stages["each"].stage_id
+
+    async def post(self, path: str, body: Mapping[str, Any], *, caller: str = "service") -> httpx.Response:
+        named = {"worker_id": "w", **body}
+        return await self._client.post(path, json=named, headers={"Authorization": f"Bearer {caller}"})
+
+    async def claim(self, **body: Any) -> list[dict[str, Any]]:
+        answer = await self.post(f"/api/stages/{self.stage}/frames/claim", body)
+        assert answer.status_code == 200, answer.text
+        frames: list[dict[str, Any]] = answer.json()["frames"]
+        return frames
+
+    async def commit(self, frame: Mapping[str, Any], **changed: Any) -> httpx.Response:
+        rows = frame["cursor"]["stop"] - frame["cursor"]["start"]
+        body = {"cursor": frame["cursor"], "output_ref": STORED, "row_count": rows, "status": "COMMITTED", **changed}
+        return await self.post(f"/api/frames/{frame['frame_id']}/commit", body)
+
+    async def heartbeat(self, frame: Mapping[str, Any], **body: Any) -> httpx.Response:
+        return await self.post(f"/api/frames/{frame['frame_id']}/heartbeat", body)
 
 
-async def test_frames_are_claimed_kept_and_committed() -> None:
+async def begun(**options: Any) -> Http:
     planning = await Planning().start(ROWS)
-    frames = over(planning)
-    claimed = await frames.claim(SERVICE, None, stage_id(planning), WORKER, count=5)
-    first, second = (FrameOut.of(frame) for frame in claimed)
+    await planning.run("load", ok())
+    return Http(planning, **options)
 
-    assert (first.rows, second.rows) == (["a", "b"], ["c", "d"])
-    await frames.heartbeat(SERVICE, None, first.frame_id, WORKER, attempt=1)
-    following = (await commit(frames, first)).next
-    assert following is not None
-    assert FrameOut.of(following).rows == ["e"]
-    await commit(frames, second)
-    await commit(frames, FrameOut.of(following))
-    assert planning.types()[-1] == "playbook.completed"
+
+def last_told(planning: Planning, event_type: str) -> Mapping[str, Any]:
+    found = [one.envelope for one in planning.events() if one.envelope.event_type == event_type]
+    return found[-1].meta
+
+
+async def test_frames_are_claimed_kept_and_committed_without_naming_attempts() -> None:
+    http = await begun()
+    first, second = await http.claim(requested_count=5, command_id="", cursor={}, frame_policy={}, locality={})
+
+    assert (first["rows"], second["rows"]) == (["a", "b"], ["c", "d"])
+    assert (first["dsl_ref"], first["frame_policy"]["max_rows"]) == ("sales/load@3#each", 2)
+    assert parse_time(first["lease_until"]) == http.planning.now + timedelta(seconds=120)
+    kept = await http.heartbeat(first, lease_seconds=7, status="RUNNING")
+    assert kept.json() == {"ok": True}
+    assert last_told(http.planning, "frame.heartbeat")["lease_seconds"] == 7
+    committed = (await http.commit(first, wants_next=True, events_emitted=3)).json()
+    assert (committed["ok"], committed["next_action"], committed["next"]["rows"]) == (True, "run", ["e"])
+    await http.commit(second)
+    stopped = (await http.commit(committed["next"], wants_next=True)).json()
+    assert (stopped["next_action"], stopped["next"]) == ("stop", None)
+    assert http.planning.types()[-1] == "playbook.completed"
+
+
+async def test_a_claim_may_name_its_slot_take_fewer_rows_and_want_a_lease_of_its_own() -> None:
+    http = await begun()
+
+    (frame,) = await http.claim(cursor={"worker_slot_id": 1}, frame_policy={"max_rows": 1}, lease_seconds=9)
+
+    assert (frame["cursor"]["worker_slot_id"], frame["rows"]) == (1, ["a"])
+    assert last_told(http.planning, "frame.dispatched")["lease_seconds"] == 9
+    assert parse_time(frame["lease_until"]) == http.planning.now + timedelta(seconds=9)
+    unknown = await http.post(f"/api/stages/{http.stage}/frames/claim", {"frame_policy": {"max_bytes": 1}})
+    assert unknown.status_code == 422
+
+
+async def test_where_frames_run_is_told_and_what_the_caller_says_of_it_wins() -> None:
+    http = await begun()
+    elsewhere = HERE.replace("/node/n1/worker/w", "/node/n2/worker/v")
+
+    locality = {"prefer_node": "n2", "prefer_zone": "z1", "max_distance": "zone", "source_locality": elsewhere}
+    await http.claim(worker_locator=HERE, locality=locality)
+
+    told = last_told(http.planning, "frame.dispatched")
+    assert told["placement"] == {"distance": "node", "max_distance": "zone", "within_max_distance": True}
+    assert told["locality"] == {"prefer_node": "n2", "prefer_zone": "z1", "max_distance": "zone"}
+    assert (told["worker_locator"], told["source_locality"]) == (HERE, elsewhere)
+    far = {"max_distance": "node", "source_locality": elsewhere}
+    refused = await http.post(
+        f"/api/stages/{http.stage}/frames/claim", {"worker_locator": HERE, "locality": far, "worker_id": "x"}
+    )
+    assert (refused.status_code, refused.json()["code"]) == (409, "placement.too_far")
+    wrong = await http.post(f"/api/stages/{http.stage}/frames/claim", {"locality": {"max_distance": "moon"}})
+    assert wrong.status_code == 400
+
+
+async def test_what_has_ended_is_refused_with_the_event_that_ended_it() -> None:
+    http = await begun()
+    first, second = await http.claim(requested_count=2)
+    await http.commit(first)
+    end = next(one for one in http.planning.events() if one.envelope.event_type == "frame.committed")
+
+    late = await http.commit(first, worker_id="other")
+    silent = await http.heartbeat(first, worker_id="other")
+
+    for refused in (late, silent):
+        assert refused.status_code == 409
+        body = refused.json()
+        assert (body["error"], body["code"]) == ("frame_already_terminal", "frame.already_terminal")
+        assert body["terminal_event_id"] == str(end.envelope.event_id)
+    held = await http.heartbeat(second, worker_id="other")
+    assert (held.status_code, "terminal_event_id" in held.json()) == (409, False)
+    repeated = await http.commit(first)
+    assert repeated.json()["ok"], "whoever has ended it gets the first answer again"
+
+
+async def test_a_frame_that_failed_is_told_so_and_tried_again_if_that_may_help() -> None:
+    http = await begun()
+    (frame,) = await http.claim()
+
+    error = {"code": "BOOM", "message": "no", "retryable": True}
+    failed = await http.commit(frame, status="FAILED", output_ref=None, error=error, wants_next=True)
+
+    assert (failed.json()["next"]["frame_id"], failed.json()["next"]["attempt"]) == (frame["frame_id"], 2)
+    assert last_told(http.planning, "frame.failed")["outcome"] == "retry"
 
 
 async def test_what_cannot_be_had_is_refused_by_name() -> None:
-    planning = await Planning().start(ROWS)
-    frames, stage = over(planning), stage_id(planning)
-    (first, _) = await frames.claim(SERVICE, None, stage, WORKER, count=2)
+    http = await begun()
+    await http.claim(requested_count=2)
 
-    with pytest.raises(FrameRefused) as full:
-        await frames.claim(SERVICE, None, stage, Worker(worker_id="other"), count=1)
-    assert full.value.code == "stage.full"
-    with pytest.raises(NotFound):
-        await frames.claim(SERVICE, None, f"{planning.execution_id}-0000", WORKER, count=1)
-    with pytest.raises(FrameRefused):
-        await frames.heartbeat(SERVICE, None, first.key.frame_id, Worker(worker_id="other"), attempt=1)
-    await commit(frames, FrameOut.of(first))
-    with pytest.raises(FrameAlreadyTerminal, match=r"frame\.committed"):
-        await frames.commit(
-            SERVICE,
-            None,
-            first.key.frame_id,
-            Worker(worker_id="other"),
-            attempt=1,
-            rows=FrameCommitBody(
-                worker_id="x", attempt=1, cursor=CursorIn(start=0), output_ref=STORED, row_count=2
-            ).rows(),
-            variables=Variables(),
-            wants_next=False,
-        )
+    full = await http.post(f"/api/stages/{http.stage}/frames/claim", {"worker_id": "other"})
+    missing = await http.post(f"/api/stages/{http.planning.execution_id}-0000/frames/claim", {})
+
+    assert (full.status_code, full.json()["code"]) == (409, "stage.full")
+    assert missing.status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -121,22 +239,20 @@ async def test_what_cannot_be_had_is_refused_by_name() -> None:
     ],
 )
 async def test_outputs_that_are_only_a_hint_are_refused_and_change_nothing(output_ref: dict[str, Any]) -> None:
-    planning = await Planning().start(ROWS)
-    frames = over(planning)
-    (frame,) = await frames.claim(SERVICE, None, stage_id(planning), WORKER, count=1)
-    with pytest.raises(InvalidInput):
-        await commit(frames, FrameOut.of(frame), output_ref=output_ref)
-    assert "frame.committed" not in planning.types()
+    http = await begun()
+    (frame,) = await http.claim()
+
+    refused = await http.commit(frame, output_ref=output_ref)
+
+    assert refused.status_code == 400, refused.text
+    assert "frame.committed" not in http.planning.types()
 
 
 async def test_frames_are_for_services_that_see_the_execution() -> None:
-    planning = await Planning().start(ROWS)
-    stage = stage_id(planning)
-    with pytest.raises(NotPermitted):
-        await over(planning).claim(ADA, None, stage, WORKER, count=1)
-    with pytest.raises(NotFound):
-        await over(planning, seen=False).claim(SERVICE, None, stage, WORKER, count=1)
-    with pytest.raises(Unavailable):
-        await over(planning, planned=False).claim(SERVICE, None, stage, WORKER, count=1)
-    with pytest.raises(InvalidInput):
-        await over(planning).claim(SERVICE, None, "no stage", WORKER, count=1)
+    http = await begun()
+    path = f"/api/stages/{http.stage}/frames/claim"
+
+    assert (await http.post(path, {}, caller="ada")).status_code == 403
+    assert (await Http(http.planning, seen=False).post(path, {})).status_code == 404
+    assert (await Http(http.planning, planned=False).post(path, {})).status_code == 503
+    assert (await http.post("/api/stages/nothing/frames/claim", {})).status_code == 400

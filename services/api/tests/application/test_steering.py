@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_api.application.commit_signal import CommitSignal
+from noetl_api.application.failed_rows import FailedRowsOf
 from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.query_executions import QueryExecutions
@@ -15,10 +16,12 @@ from noetl_api.application.redrive_execution import RedriveExecution, Redriven, 
 from noetl_api.application.steer_execution import SteerExecution
 from noetl_api.telemetry import ApiMetrics
 from noetl_contracts.subjects import CANCEL_SUBJECT
+from noetl_core.canonical import decode, encode
 from noetl_core.errors import (
     AlreadyTerminal,
     InvalidInput,
     KeyTaken,
+    NoFailedRows,
     NotFound,
     NothingToRedrive,
     NotPaused,
@@ -29,9 +32,11 @@ from noetl_core.errors import (
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ports.commands import ToldChunk
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.frames import CommittedRows, GrantedFrame, StageSlot
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.steering import SteerAction
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.failed_rows import FailedRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.stored_values import StoredValues
@@ -84,6 +89,9 @@ class World:
             catalog=self.planning.catalog,
             parsed=ParsedPlaybooks(),
             payloads=self.planning.payloads,
+            failed_rows=FailedRowsOf(
+                FailedRows(log, StoredValues(self.planning.payloads, ArrowTables())), payloads=self.planning.payloads
+            ),
             next_id=log.next_id,
             metrics=metrics,
         )
@@ -356,3 +364,114 @@ workflow:
         None, planning.execution_id, result
     )
     assert told["results"] == [{"status": "error", "error": FAILED["context"]["error"]}] * 2  # type: ignore[index]
+
+
+FRAMES = """
+workflow:
+- {step: load, tool: {kind: noop}, set: {ctx.n: "{{ output.data.n }}"}, next: {arcs: [{step: each}]}}
+- step: each
+  loop:
+    SOURCE
+    spec: {engine: inline, max_in_flight: 1, failure_budget: {share: 1}, frame: {max_rows: 4}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after}]}
+- {step: after, tool: {kind: noop}}
+"""
+LISTED = FRAMES.replace("SOURCE", 'in: "{{ range(n) | list }}"')
+CLAIMED = FRAMES.replace("SOURCE", "cursor: {kind: postgres, auth: db, claim: SELECT 1}")
+
+
+class Rows:
+    """A worker of frames, by hand, whose outcomes are stored."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.planning = planning
+
+    async def claim(self) -> GrantedFrame | None:
+        stage = self.planning.state.execution.stages["each"]
+        slot = StageSlot(execution_id=self.planning.execution_id, stage_id=stage.stage_id, slot=0)
+        (claim,) = await self.planning.actors.claim_frames(WORKER, [slot])
+        return claim.frame
+
+    async def put(self, value: Any) -> Any:
+        data = encode(value)
+        return await self.planning.payloads.put(
+            tenant_id="t", organization_id="o", data=data, media_type="application/json"
+        )
+
+    async def start(self, frame: GrantedFrame, rows: list[Any]) -> int:
+        """Claim rows through the cursor; returns the index of the first."""
+        return await self.planning.actors.start_frame(WORKER, frame.key, await self.put(rows), row_count=len(rows))
+
+    async def commit(self, frame: GrantedFrame, *, start: int, count: int, failed: tuple[int, ...] = ()) -> None:
+        """Outcomes of rows, of which those at some places have failed."""
+        bad = {"status": "error", "error": {"code": "BAD", "message": "no"}}
+        ref = await self.put([bad if place in failed else {"n": place} for place in range(count)])
+        context = {"failed_rows": [[place, place] for place in failed]} if failed else {}
+        result = {"status": "ok", "reference": ref.to_json(), "parent_ref": None, "context": context}
+        outcome = CommittedRows(
+            result=result, stop=start + count, success=count - len(failed), failed=len(failed), first_error=None
+        )
+        await self.planning.actors.commit_frame(WORKER, frame.key, outcome, wants_next=False)
+
+
+async def test_rows_that_failed_run_again_alone_and_lead_nowhere(world: World) -> None:
+    planning = await world.planning.start(LISTED)
+    await planning.run("load", ok(n=10))
+    rows = Rows(planning)
+    for failed in ((1, 3), (), (1,)):
+        frame = await rows.claim()
+        assert frame is not None
+        await rows.commit(frame, start=frame.rows.start, count=frame.rows.stop - frame.rows.start, failed=failed)
+    await planning.run("after")
+    old = planning.execution_id
+
+    redriven = await world.redrive(ADA, None, RedriveRequest(execution_id=old, step="each", failed_rows=True))
+
+    assert (redriven.row_count, redriven.step) == (3, "each")
+    planning = await world.taken_up(redriven)
+    frame = await rows.claim()
+    assert frame is not None and frame.rows.collection is not None
+    assert decode(await planning.payloads.get(frame.rows.collection)) == [1, 3, 9]
+    await planning.replace_planner()
+    await rows.commit(frame, start=0, count=3)
+    execution = planning.state.execution
+    assert (planning.entered(), execution.status) == (["each"], ExecutionStatus.COMPLETED)
+    assert execution.variables == {"n": 10}
+    with pytest.raises(NoFailedRows):
+        again = RedriveRequest(execution_id=redriven.execution_id, step="each", failed_rows=True)
+        await world.redrive(ADA, None, again)
+
+
+async def test_rows_that_a_cursor_gave_run_again_without_being_claimed(world: World) -> None:
+    planning = await world.planning.start(CLAIMED)
+    await planning.run("load", ok(n=0))
+    rows = Rows(planning)
+    for number, failed in enumerate(((0,), (2,))):
+        frame = await rows.claim()
+        assert frame is not None and frame.rows.claims
+        start = await rows.start(frame, [{"id": 10 * number + one} for one in range(3)])
+        await rows.commit(frame, start=start, count=3, failed=failed)
+    frame = await rows.claim()
+    assert frame is not None
+    nothing = CommittedRows(result=ok(), stop=0, success=0, failed=0)
+    await planning.actors.commit_frame(WORKER, frame.key, nothing, wants_next=False)
+    await planning.run("after")
+    request = RedriveRequest(execution_id=planning.execution_id, step="each", failed_rows=True, start_key="once")
+
+    redriven = await world.redrive(ADA, None, request)
+    repeated = await world.redrive(ADA, None, request)
+
+    assert (redriven.created, repeated.created, redriven.execution_id) == (True, False, repeated.execution_id)
+    await world.taken_up(redriven)
+    frame = await rows.claim()
+    assert frame is not None and frame.rows.collection is not None
+    assert not frame.rows.claims
+    assert decode(await planning.payloads.get(frame.rows.collection)) == [{"id": 0}, {"id": 12}]
+
+
+async def test_steps_without_rows_have_none_to_run_again(world: World) -> None:
+    old = await world.fail_at_b()
+
+    with pytest.raises(NotFound, match="loop of step"):
+        await world.redrive(ADA, None, RedriveRequest(execution_id=old, step="b", failed_rows=True))

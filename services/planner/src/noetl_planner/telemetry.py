@@ -44,6 +44,11 @@ class PlannerMetrics:
             "Frames of open stages that have not begun, and those that workers run.",
             ("stage_kind", "status"),
         )
+        self.frame_backlog_detail = metrics.gauge(
+            "noetl_frame_backlog_detail",
+            "Frames of open stages by whose they are; those with the most, if they are many.",
+            ("tenant_id", "organization_id", "stage_kind", "status"),
+        )
         self.hints_repeated = metrics.counter(
             "noetl_planner_hints_repeated_total", "Wake-ups sent again for work that nobody claimed."
         )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from noetl_core.locator import Distance
 from noetl_core.ports.spark import SparkSettings
 from noetl_servicekit.env import Address, Env
 from noetl_servicekit.shared_memory import SharedMemoryLimits
@@ -61,6 +62,8 @@ class Settings:
     grpc_listen: Address
     ops_listen: Address
     pool: str
+    max_distance: Distance
+    """How far away data may be of which this worker takes work."""
     slots: int
     python_spares: int
     spark: SparkSettings
@@ -90,6 +93,7 @@ class Settings:
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             pool=env.text("NOETL_WORKER_POOL", default="default"),
+            max_distance=Distance(env.choice("NOETL_WORKER_MAX_DISTANCE", tuple(Distance), default=Distance.ANY)),
             slots=env.integer("NOETL_WORKER_SLOTS", default=8, minimum=1, maximum=1000),
             python_spares=env.integer("NOETL_WORKER_PYTHON_SPARES", default=2, minimum=0, maximum=64),
             spark=_spark(env),

@@ -74,6 +74,7 @@ def order(hint: StageHint, name: str, slice_seconds: float) -> SlotOrder:
         stage_id=hint.stage_id,
         owner=name,
         pool="default",
+        max_distance="any",
         locator="",
         slice_seconds=slice_seconds,
         token="t",

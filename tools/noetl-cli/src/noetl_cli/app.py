@@ -25,6 +25,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "resume": "noetl_cli.commands.steering:resume",
         "finalize": "noetl_cli.commands.steering:finalize",
         "redrive": "noetl_cli.commands.steering:redrive",
+        "frames": "noetl_cli.commands.frames:frames",
         "list": "noetl_cli.commands.executions:list_executions",
     },
     "Write and register playbooks": {

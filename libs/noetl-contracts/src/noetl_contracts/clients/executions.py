@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import grpc
 from noetl.execution.v1 import execution_pb2 as pb
@@ -22,6 +22,8 @@ from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.call_logs import LogBatch, log_batch
 from noetl_contracts.mapping.events import scope_message
 from noetl_contracts.status import raising_noetl_errors
+
+FAILED_ROWS_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class RedrivenExecution:
     version: int
     step: str
     created: bool
+    row_count: int = 0
+    """How many failed rows it runs again; 0 if it runs the whole step."""
 
 
 class ExecutionClient:
@@ -157,24 +161,38 @@ class ExecutionClient:
         return Steered(stream_version=response.stream_version, status=response.status)
 
     async def redrive(
-        self, scope: Scope | None, execution_id: int, *, step: str = "", reason: str = "", start_key: str = ""
+        self,
+        scope: Scope | None,
+        execution_id: int,
+        *,
+        step: str = "",
+        reason: str = "",
+        start_key: str = "",
+        failed_rows: bool = False,
     ) -> RedrivenExecution:
-        """Start a new execution at a step of an ended one; a start key is made up if none is given."""
+        """Start a new execution at a step of an ended one; a start key is made up if none is given.
+
+        With `failed_rows` it runs the rows of the step that failed, and nothing else.
+        """
         request = pb.RedriveRequest(
             scope=scope_message(scope),
             execution_id=str(execution_id),
             step=step,
             reason=reason,
             start_key=start_key or f"client/{uuid.uuid4().hex}",
+            failed_rows=failed_rows,
         )
         with raising_noetl_errors():
-            response = await self._stub.Redrive(request, timeout=self._timeout)
+            # Failed rows are looked for in the whole history of their loop.
+            timeout = max(self._timeout, FAILED_ROWS_SECONDS) if failed_rows else self._timeout
+            response = await self._stub.Redrive(request, timeout=timeout)
         return RedrivenExecution(
             execution_id=parse_id(response.execution_id),
             path=response.path,
             version=response.version,
             step=response.step,
             created=response.created,
+            row_count=response.row_count,
         )
 
     async def read_logs(

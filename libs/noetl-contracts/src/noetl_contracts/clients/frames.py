@@ -89,6 +89,7 @@ class FrameClient:
             wants_next=wants_next,
             set=command_mapping.variables_message(variables or Variables()),
             logs=payload_ref_message(logs),
+            metrics_json=encode(dict(rows.metrics)) if rows.metrics else b"",
         )
         response = await self._owners.call_owner(
             key.execution_id, lambda channel: _stub(channel).Commit(request, timeout=self._timeout)
@@ -119,17 +120,22 @@ class FrameClient:
         )
         return mapping.commit(response)
 
-    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+    async def heartbeat_frames(
+        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+    ) -> FrameBeats:
         """Keep frames, each execution's with its owner; those of one without stay unanswered."""
-        beats = await asyncio.gather(*(self._beat(worker, group) for group in _by_execution(keys).values()))
+        groups = _by_execution(keys).values()
+        beats = await asyncio.gather(*(self._beat(worker, group, lease_seconds) for group in groups))
         return FrameBeats(
             lost=frozenset[FrameKey]().union(*(one.lost for one in beats)),
             unanswered=frozenset[FrameKey]().union(*(one.unanswered for one in beats)),
         )
 
-    async def _beat(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+    async def _beat(self, worker: Worker, keys: Sequence[FrameKey], lease_seconds: float) -> FrameBeats:
         request = pb.HeartbeatRequest(
-            worker=command_mapping.worker_message(worker), keys=[mapping.key_message(key) for key in keys]
+            worker=command_mapping.worker_message(worker),
+            keys=[mapping.key_message(key) for key in keys],
+            lease_seconds=lease_seconds,
         )
         try:
             response = await self._owners.call_owner(

@@ -11,6 +11,7 @@ from noetl_core.canonical import decode, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
+from noetl_core.placement import ANYWHERE, Locality, max_distance_of
 from noetl_core.ports.commands import (
     ClaimOutcome,
     CommandKey,
@@ -43,12 +44,38 @@ def steer_action(message: pb.SteerAction.ValueType) -> SteerAction:
 
 def worker_message(worker: Worker) -> pb.Worker:
     """A worker as a message."""
-    return pb.Worker(worker_id=worker.worker_id, pool=worker.pool, locator=worker.locator)
+    return pb.Worker(
+        worker_id=worker.worker_id,
+        pool=worker.pool,
+        locator=worker.locator,
+        locality=_locality_message(worker.locality),
+    )
 
 
 def worker(message: pb.Worker) -> Worker:
     """A worker."""
-    return Worker(worker_id=message.worker_id, pool=message.pool, locator=message.locator)
+    locality = _locality(message.locality) if message.HasField("locality") else ANYWHERE
+    return Worker(worker_id=message.worker_id, pool=message.pool, locator=message.locator, locality=locality)
+
+
+def _locality_message(locality: Locality) -> pb.Locality | None:
+    if locality == ANYWHERE:
+        return None
+    return pb.Locality(
+        prefer_node=locality.prefer_node,
+        prefer_zone=locality.prefer_zone,
+        max_distance=locality.max_distance.value,
+        source_locality=locality.source,
+    )
+
+
+def _locality(message: pb.Locality) -> Locality:
+    return Locality(
+        prefer_node=message.prefer_node,
+        prefer_zone=message.prefer_zone,
+        max_distance=max_distance_of(message.max_distance),
+        source=message.source_locality,
+    )
 
 
 def key_message(key: CommandKey) -> pb.CommandKey:

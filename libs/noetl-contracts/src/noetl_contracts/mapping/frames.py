@@ -18,7 +18,7 @@ from noetl_core.ports.frames import (
     GrantedFrame,
     StageSlot,
 )
-from noetl_core.stages.policy import FrameBounds
+from noetl_core.stages.policy import MAX_SECONDS, FrameBounds
 from noetl_core.stages.rows import FrameRows
 
 from noetl_contracts.mapping import commands
@@ -27,13 +27,28 @@ from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref
 
 def slot_message(slot: StageSlot) -> pb.StageSlot:
     """A slot as a message."""
-    return pb.StageSlot(stage_id=slot.stage_id, slot=slot.slot)
+    return pb.StageSlot(
+        stage_id=slot.stage_id, slot=slot.slot, lease_seconds=slot.lease_seconds, max_rows=slot.max_rows
+    )
 
 
 def slot(message: pb.StageSlot) -> StageSlot:
     """A slot."""
     execution_id = execution_of(message.stage_id, what="stage_id")
-    return StageSlot(execution_id=execution_id, stage_id=message.stage_id, slot=max(message.slot, -1))
+    return StageSlot(
+        execution_id=execution_id,
+        stage_id=message.stage_id,
+        slot=max(message.slot, -1),
+        lease_seconds=lease_of(message.lease_seconds),
+        max_rows=max(message.max_rows, 0),
+    )
+
+
+def lease_of(seconds: float) -> float:
+    """How long a worker wants a frame, if it says so; raises `InvalidInput`."""
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise InvalidInput(f"'lease_seconds' is above 0 and up to {MAX_SECONDS:g}, not {seconds:g}")
+    return seconds
 
 
 def key_message(key: FrameKey) -> pb.FrameKey:
@@ -134,6 +149,7 @@ def committed_rows(message: pb.CommitRequest) -> CommittedRows:
         failed=message.failed,
         breaks=message.breaks,
         first_error=json_object(message.first_error_json, "first_error_json") or None,
+        metrics=json_object(message.metrics_json, "metrics_json") or None,
     )
 
 

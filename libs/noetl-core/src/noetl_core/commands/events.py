@@ -50,6 +50,12 @@ class CommandClaimed(OfItem):
     lease_seconds: float
     after: str | None = None
     worker_locator: str | None = None
+    locality: Mapping[str, Any] | None = None
+    """What the worker wants of placement: prefer_node, prefer_zone, max_distance."""
+    source_locality: str | None = None
+    """Where what led here was made, or where the worker says that its data are."""
+    placement: Mapping[str, Any] | None = None
+    """How far that is: distance, max_distance, within_max_distance."""
 
 
 @event_type("command.started", aggregate_type="command")

@@ -80,6 +80,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
                 command,
                 status=CommandStatus.CLAIMED,
                 worker_id=event.worker_id,
+                worker_locator=event.worker_locator or "",
                 claimed_after=event.after or "",
                 lease_until=at + timedelta(seconds=event.lease_seconds),
             )

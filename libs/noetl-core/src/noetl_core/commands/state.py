@@ -49,6 +49,8 @@ class Command:
     issued_version: int
     trace: str = ""
     worker_id: str = ""
+    worker_locator: str = ""
+    """Where that worker is, if anybody said so."""
     claimed_after: str = ""
     """The command with whose completion this one was handed to the same worker."""
     lease_until: datetime | None = None

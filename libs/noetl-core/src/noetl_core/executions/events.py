@@ -30,6 +30,8 @@ class PlaybookInitialized:
     """Which step had led there."""
     entry_chunk: Mapping[str, Any] | None = None
     """The chunk that the step had been entered for, by reference."""
+    entry_rows: Mapping[str, Any] | None = None
+    """Rows that failed in that execution, as `{count, reference}`: the step runs for these alone, and leads nowhere."""
     inherited: Mapping[str, Any] | None = None
     """Reference of the results and variables that it takes over."""
 

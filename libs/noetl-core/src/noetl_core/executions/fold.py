@@ -46,6 +46,7 @@ def evolve(execution: Execution, event: ExecutionEvent, *, event_time: datetime)
                 parent_call=ParentCall.from_json(event.parent_call) if event.parent_call else None,
                 redrive_of=event.redrive_of or "",
                 inherited=PayloadRef.from_json(event.inherited) if event.inherited else None,
+                redriven_rows={"step": event.entry_step, **event.entry_rows} if event.entry_rows else None,
             )
         case WorkflowInitialized():
             chunk = Chunk.from_json(event.chunk) if event.chunk else None
@@ -83,6 +84,7 @@ def _enter(execution: Execution, event: StepEntered) -> Execution:
         cause_step=event.cause_step,
         result=before.result if before else None,
         chunk=Chunk.from_json(event.chunk) if event.chunk else None,
+        made_at=before.made_at if before else "",
     )
     consumed = replace(execution, arrivals=_without(execution.arrivals, event.step, event.consumes, event.chunk))
     return _with_step(consumed, event.step, step)

@@ -13,6 +13,7 @@ from noetl_core.executions.evaluators import HANDLING, LOCALLY, EvaluationFailed
 from noetl_core.executions.events import CtxUpdated, StepExited
 from noetl_core.executions.names import arc_names, current_variables
 from noetl_core.executions.plan import Plan, runs_once
+from noetl_core.executions.redriven_rows import runs_failed_rows
 from noetl_core.executions.state import Execution
 from noetl_core.executions.step_scope import scope_of
 from noetl_core.playbook.expressions import TemplateFailed, evaluate_condition
@@ -39,8 +40,8 @@ def leave(
     A control expression that fails is a failure of this step, never false. Raises `NeedsEvaluation` when events do
     not tell enough: then nothing is decided yet, and a worker walks through the same expressions with all data.
     """
-    following = Next()  # §8.5: what the final step would lead to is ignored
-    if step != plan.playbook.final_step:
+    following = Next()  # §8.5: what the final step would lead to is ignored; §7.8: so is where rows that failed lead
+    if step != plan.playbook.final_step and not runs_failed_rows(execution, step):
         following = without_partial(plan.playbook.steps[step].next)
     call_error = (result.get("context") or {}).get("error") or {} if result.get("status") == "error" else None
     assigned = Assigned(step_scope=scope_of(result))

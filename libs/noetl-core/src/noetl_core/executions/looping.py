@@ -10,6 +10,7 @@ from noetl_core.commands.events import CommandIssued
 from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
 from noetl_core.executions.names import entry_names
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.redriven_rows import redriven_rows
 from noetl_core.executions.reducing import reduced
 from noetl_core.executions.state import Execution
 from noetl_core.ids import command_id, epoch_id
@@ -43,7 +44,8 @@ def open_loop(
     """
     loop = plan.playbook.steps[step].loop or LoopPlan()
     names = entry_names(execution, plan, cause_step=cause_step, chunk=chunk_view(chunk) if chunk else None)
-    found = evaluator.value(
+    again = redriven_rows(execution, step, activation)
+    found = again or evaluator.value(
         "loop/in", lambda: items_in(render(loop.items, names, now=now, wants_data=True, path="loop.in"))
     )
     width = evaluator.value("loop/max_in_flight", lambda: render(loop.max_in_flight, names, now=now, path=WIDTH))
@@ -55,12 +57,17 @@ def open_loop(
         loop_id=epoch_id(execution_id=execution.execution_id, step=step, attempt=activation),
         step=step,
         activation=activation,
-        mode=loop.mode.value,
+        mode=_mode(loop, knows_rows=again is not None).value,
         collection_size=size,
         max_in_flight=1 if loop.mode is LoopMode.SEQUENTIAL else in_flight,
         items=None if items is None else tuple(items),
         payload_ref=stored.ref if stored else None,
     )
+
+
+def _mode(loop: LoopPlan, *, knows_rows: bool) -> LoopMode:
+    """Rows that a cursor has given before are a collection like any other."""
+    return LoopMode.PARALLEL if knows_rows and loop.mode is LoopMode.CURSOR else loop.mode
 
 
 def issue_item(

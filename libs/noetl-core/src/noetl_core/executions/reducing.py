@@ -85,6 +85,9 @@ def open_reduce(
         engine=engine_of(plan.playbook, step),
         pool=plan.pool,
         sources=tuple(source for name in reduce.sources if (source := _source(execution, name)) is not None),
+        parent_stage_id=next(
+            (execution.stages[name].stage_id for name in reduce.sources if name in execution.stages), None
+        ),
     )
 
 

@@ -54,6 +54,8 @@ class Step:
     """Until when the activation must have ended, by PostgreSQL's clock."""
     chunk: Chunk | None = None
     """The chunk that the activation was entered for."""
+    made_at: str = ""
+    """Where the worker is that made the result; empty if that was several, or nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,8 @@ class Execution:
     """The execution that it takes up again."""
     inherited: PayloadRef | None = None
     """What it takes over from there, until it has begun."""
+    redriven_rows: Mapping[str, Any] | None = None
+    """Failed rows of that execution that it runs again, as `{step, count, reference}`."""
     steps: Mapping[str, Step] = field(default_factory=lambda: MappingProxyType({}))
     loops: Mapping[str, Loop] = field(default_factory=lambda: MappingProxyType({}))
     """The loop of the last activation of each step that has one."""

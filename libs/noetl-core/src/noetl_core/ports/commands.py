@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
+from noetl_core.placement import ANYWHERE, Locality
 from noetl_core.stages.rows import FrameRows
 from noetl_core.streams.state import Chunk, Place
 
@@ -20,6 +21,7 @@ class Worker:
     worker_id: str
     pool: str = "default"
     locator: str = ""
+    locality: Locality = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from noetl_core.canonical import encode
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand, Variables, Worker
@@ -14,6 +15,8 @@ from noetl_core.stages.rows import FrameRows
 
 DURABLE: Final = ("uri", "ref", "locator", "tier3_uri")
 """What a reference calls the place that is trusted to exist."""
+MAX_METRICS_BYTES: Final = 16 * 1024
+"""They stand in an event, and are as many as the tasks that a playbook writes."""
 ANY_SLOT: Final = -1
 """Whichever slot of the stage is free."""
 
@@ -25,6 +28,10 @@ class StageSlot:
     execution_id: int
     stage_id: str
     slot: int = ANY_SLOT
+    lease_seconds: float = 0
+    """How long the claim is to last without a heartbeat; 0 is as long as the stage says."""
+    max_rows: int = 0
+    """Rows that the worker takes at most, if that is less than the stage says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,7 @@ class FrameKey:
     execution_id: int
     frame_id: str
     attempt: int
+    """0 is the one that the worker holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +81,16 @@ class CommittedRows:
     failed: int
     breaks: int = 0
     first_error: Mapping[str, Any] | None = None
+    metrics: Mapping[str, Any] | None = None
+    """How rows ended, and what tasks, rendering and tools took."""
 
     def __post_init__(self) -> None:
         if min(self.success, self.failed, self.breaks) < 0 or self.breaks > self.success:
             raise InvalidInput("a frame is committed with counts of its rows")
         if not self.result.get("reference") and self.success + self.failed > 0:
             raise InvalidInput("a frame is committed with a reference to where its outcomes are stored")
+        if self.metrics is not None and len(encode(dict(self.metrics))) > MAX_METRICS_BYTES:
+            raise InvalidInput(f"metrics of a frame have at most {MAX_METRICS_BYTES} bytes")
         if has_only_hint(self.result):
             raise InvalidInput("a hint of where a copy is nearby says nothing about where the outcomes are stored")
 
@@ -139,8 +151,10 @@ class Frames(Protocol):
         """The attempt failed as a whole; safe to repeat. Raises as `commit_frame` does."""
         ...
 
-    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
-        """Keep frames, as many as can be."""
+    async def heartbeat_frames(
+        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+    ) -> FrameBeats:
+        """Keep frames, as many as can be, for so long or for as long as their stages say."""
         ...
 
     async def abandon_frame(

@@ -9,6 +9,8 @@ from noetl_core.executions.looping import gives_up
 from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import Execution, ExecutionStatus, StepStatus
 from noetl_core.ids import frame_id
+from noetl_core.placement import Placement, placed
+from noetl_core.ports.commands import Worker
 from noetl_core.stages.events import FrameDispatched
 from noetl_core.stages.state import Frame, FrameOutcome, Stage
 
@@ -40,12 +42,25 @@ def offered_slots(execution: Execution, plan: Plan, stage: Stage, *, limit: int 
 
 
 def next_frame(
-    stage: Stage, *, slot: int, worker_id: str, worker_locator: str = "", after: Frame | None = None
+    stage: Stage,
+    *,
+    slot: int,
+    worker: Worker,
+    source: str = "",
+    after: Frame | None = None,
+    lease_seconds: float = 0,
+    max_rows: int = 0,
 ) -> FrameDispatched | None:
-    """What a slot is given: first frames that were lost, then rows that others left, then new rows."""
+    """What a slot is given: frames that were lost, the nearest first, then rows that others left, then new rows.
+
+    `source` is where the rows of a new frame are. Nothing if they are farther than the worker takes.
+    """
     if not stage.may_take(slot):
         return None
-    again = next(iter(stage.waiting), None)
+    placement, again = _nearest(stage, worker, source)
+    if not placement.is_allowed:
+        return None
+    max_rows = min(max_rows or stage.bounds.max_rows, stage.bounds.max_rows)
     if again is not None:
         index, attempt, start, stop = again.index, again.attempt + 1, again.start, again.stop
     elif stage.is_cursor:
@@ -53,7 +68,7 @@ def next_frame(
     else:
         index, attempt = stage.dispatched, 1
         start, end = (stage.rest[0][0], stage.rest[0][1] + 1) if stage.rest else (stage.next_row, stage.total)
-        stop = min(start + stage.bounds.max_rows, end)
+        stop = min(start + max_rows, end)
     return FrameDispatched(
         frame_id=again.frame_id if again else frame_id(stage_id=stage.stage_id, index=index),
         stage_id=stage.stage_id,
@@ -65,14 +80,25 @@ def next_frame(
         stop=stop,
         slot=slot,
         sequence=stage.sequence_of(slot),
-        worker_id=worker_id,
-        lease_seconds=stage.bounds.lease_seconds,
+        worker_id=worker.worker_id,
+        lease_seconds=lease_seconds or stage.bounds.lease_seconds,
         after=after.key if after else None,
         rows_at=again.claimed_at if again and again.claimed else None,
         payload_ref=again.claimed if again else None,
         parent_frame_id=(again.parent_frame_id or None) if again else None,
-        worker_locator=worker_locator or None,
+        **placement.facts(),
     )
+
+
+def _nearest(stage: Stage, worker: Worker, source: str) -> tuple[Placement, Frame | None]:
+    """Of the frames that wait, the nearest to the worker, the oldest of equals; a new one if none does."""
+    places = [
+        (placed(locator=worker.locator, locality=worker.locality, source=frame.source or source), frame)
+        for frame in stage.waiting
+    ]
+    if not places:
+        return placed(locator=worker.locator, locality=worker.locality, source=source), None
+    return min(places, key=lambda one: (one[0].rank, one[1].index))
 
 
 def outcome_of(stage: Stage, frame: Frame, *, retryable: bool) -> FrameOutcome:

@@ -30,6 +30,8 @@ class StageOpened:
     payload_ref: PayloadRef | None = None
     sources: tuple[Mapping[str, Any], ...] | None = None
     """Of a reduce: the steps whose output it reads, and where each is found."""
+    parent_stage_id: str | None = None
+    """Of a reduce: the first stage whose output it reads."""
 
 
 @event_type("stage.closed", after_end=True)
@@ -77,6 +79,12 @@ class FrameDispatched(OfFrame):
     parent_frame_id: str | None = None
     """The frame that left these rows to others."""
     worker_locator: str | None = None
+    locality: Mapping[str, Any] | None = None
+    """What the worker wants of placement: prefer_node, prefer_zone, max_distance."""
+    source_locality: str | None = None
+    """Where the rows were last, or where the worker says that they are."""
+    placement: Mapping[str, Any] | None = None
+    """How far that is: distance, max_distance, within_max_distance."""
 
 
 @event_type("frame.started", aggregate_type="frame")
@@ -114,6 +122,8 @@ class FrameCommitted(OfFrame):
     first_error: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
     logs: Mapping[str, Any] | None = None
+    metrics: Mapping[str, Any] | None = None
+    """How rows ended, and what tasks, rendering and tools took: `{rows, tasks}`."""
 
 
 @event_type("frame.failed", aggregate_type="frame")

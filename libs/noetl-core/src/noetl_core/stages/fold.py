@@ -86,6 +86,7 @@ def stage_of_event(event: StageOpened) -> Stage:
         pool=event.pool,
         is_cursor=event.mode == LoopMode.CURSOR,
         sources=event.sources or (),
+        parent_stage_id=event.parent_stage_id or "",
     )
 
 
@@ -113,6 +114,8 @@ def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, reco
         slot=event.slot,
         sequence=event.sequence,
         worker_id=event.worker_id,
+        worker_locator=event.worker_locator or "",
+        source=earlier.source if earlier else "",
         lease_until=recorded.ingest_time + timedelta(seconds=event.lease_seconds),
         dispatched_at=recorded.ingest_time,
         aggregate_version=recorded.aggregate_version,
@@ -210,7 +213,15 @@ def _ended(execution: Execution, stage: Stage, event: FrameEnd, recorded: Record
 def _with_waiting(stage: Stage, frame: Frame, recorded: Recorded) -> Stage:
     """Nobody has the frame any more, and somebody is to have it again."""
     version = recorded.aggregate_version
-    again = replace(frame, worker_id="", lease_until=None, started_at=None, aggregate_version=version)
+    again = replace(
+        frame,
+        worker_id="",
+        worker_locator="",
+        source=frame.worker_locator or frame.source,
+        lease_until=None,
+        started_at=None,
+        aggregate_version=version,
+    )
     return replace(stage, frames={**stage.frames, frame.frame_id: again})
 
 
@@ -243,6 +254,7 @@ def _with_part(stage: Stage, frame: Frame, start: int, stop: int) -> Stage:
         stop=stop,
         attempt=0,
         parent_frame_id=frame.frame_id,
+        source=frame.worker_locator or frame.source,
         claimed=frame.claimed,
         claimed_at=frame.claimed_at,
     )

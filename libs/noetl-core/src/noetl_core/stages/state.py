@@ -41,6 +41,10 @@ class Frame:
     sequence: int = 0
     worker_id: str = ""
     """Who holds it; nobody while it waits."""
+    worker_locator: str = ""
+    """Where that worker is, if anybody said so."""
+    source: str = ""
+    """Where the worker is that had its rows last, of a frame that is not the first to have them."""
     lease_until: datetime | None = None
     dispatched_at: datetime | None = None
     aggregate_version: int = 0
@@ -118,6 +122,8 @@ class Stage:
     """Slots of a cursor that found no rows."""
     sources: tuple[Mapping[str, Any], ...] = ()
     """Of a reduce: where the output is found that its frames read."""
+    parent_stage_id: str = ""
+    """Of a reduce: the first stage whose output it reads."""
     status: str = ""
     """How it ended; empty while it runs."""
     opened_event_id: int = 0

@@ -15,8 +15,8 @@ from noetl_core.values import replace
 
 ROUTING_FACTS: Final = (
     "answered", "arrivals", "cascades", "children", "deadline", "depth", "failed_chunk", "failure", "held",
-    "inherited", "parent_call", "pauses", "redrive_of", "released", "steps", "streams", "trace", "variable_refs",
-    "variables", "workload",
+    "inherited", "parent_call", "pauses", "redrive_of", "redriven_rows", "released", "steps", "streams", "trace",
+    "variable_refs", "variables", "workload",
 )  # fmt: skip
 """What `state` of the row holds of a stored state; commands, loops and stages have surfaces of their own.
 

@@ -76,8 +76,8 @@ SHAPES: Final[Mapping[Surface, Shape]] = {
             "total": I, "max_in_flight": I, "frame_count": I, "frame_policy": J, "stream_version": I,
         },
         optional={
-            "engine": T, "pool": T, "dsl_ref": T, "opened_event_id": N, "closed_event_id": N, "started_at": W,
-            "ended_at": W,
+            "engine": T, "pool": T, "dsl_ref": T, "parent_stage_id": T, "opened_event_id": N, "closed_event_id": N,
+            "started_at": W, "ended_at": W,
         },
     ),
     Surface.FRAMES: Shape(

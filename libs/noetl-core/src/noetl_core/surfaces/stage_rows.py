@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import Any
 
 from noetl_core.canonical import JsonObject
 from noetl_core.fold import State
@@ -93,6 +94,7 @@ def _stage_row(state: State, stage: Stage, recorded: Recorded) -> JsonObject:
             "step": stage.step,
             "activation": stage.activation,
             "loop_id": stage.loop_id,
+            "parent_stage_id": stage.parent_stage_id,
             "kind": stage.kind,
             "engine": stage.engine,
             "pool": stage.pool,
@@ -144,7 +146,7 @@ def _ended_frame(
     result = None if isinstance(event, FrameAbandoned) else event.result
     return without_absent(
         {
-            **_identity(state, stage, frame),
+            **_identity(state, stage, frame, metrics=event.metrics if isinstance(event, FrameCommitted) else None),
             "status": _final_status(event).value,
             "owner_worker": frame.worker_id,
             "row_count": event.stop - event.start,
@@ -166,7 +168,7 @@ def _final_status(event: FrameCommitted | FrameFailed | FrameAbandoned) -> Frame
     return FrameStatus.FAILED if isinstance(event, FrameFailed) else FrameStatus.ABANDONED
 
 
-def _identity(state: State, stage: Stage, frame: Frame) -> JsonObject:
+def _identity(state: State, stage: Stage, frame: Frame, *, metrics: Mapping[str, Any] | None = None) -> JsonObject:
     cursor = without_absent(
         {
             "slot": frame.slot,
@@ -175,6 +177,7 @@ def _identity(state: State, stage: Stage, frame: Frame) -> JsonObject:
             "stop": frame.stop,
             "rows": frame.claimed.to_json() if frame.claimed else None,
             "rows_at": frame.claimed_at if frame.claimed else None,
+            "metrics": dict(metrics) if metrics else None,
         }
     )
     return {

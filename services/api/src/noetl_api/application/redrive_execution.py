@@ -24,6 +24,7 @@ from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import current_traceparent
 
+from noetl_api.application.failed_rows import FailedRowsOf
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.scopes import acting_scope, visible_scope
@@ -52,10 +53,13 @@ class RedriveRequest:
     step: str = ""
     reason: str = ""
     start_key: str = ""
+    failed_rows: bool = False
+    """Only rows of the step's loop that failed, and nothing that follows the step."""
 
     def sha256(self) -> str:
         """What makes two redrives under one key the same request."""
-        return sha256_hex(encode({"redrive_of": str(self.execution_id), "step": self.step}))
+        rows = {"failed_rows": True} if self.failed_rows else {}
+        return sha256_hex(encode({"redrive_of": str(self.execution_id), "step": self.step, **rows}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ class Redriven:
     version: int
     step: str
     created: bool
+    row_count: int = 0
+    """How many failed rows it runs again."""
 
 
 class RedriveExecution:
@@ -80,6 +86,7 @@ class RedriveExecution:
         catalog: CatalogStore,
         parsed: ParsedPlaybooks,
         payloads: PayloadStore,
+        failed_rows: FailedRowsOf,
         next_id: Callable[[], int],
         metrics: ApiMetrics,
     ) -> None:
@@ -88,6 +95,7 @@ class RedriveExecution:
         self._catalog = catalog
         self._parsed = parsed
         self._payloads = payloads
+        self._failed_rows = failed_rows
         self._next_id = next_id
         self._metrics = metrics
 
@@ -99,6 +107,7 @@ class RedriveExecution:
         execution = await self._ended(caller, scope, request.execution_id)
         owner = acting_scope(caller, Scope(tenant_id=execution.tenant_id, organization_id=execution.organization_id))
         step = await self._step(owner, execution, request)
+        rows = await self._failed_rows(owner, execution, step) if request.failed_rows else None
         content = PlaybookInitialized(
             path=execution.path,
             version=execution.version,
@@ -108,6 +117,7 @@ class RedriveExecution:
             entry_step=step,
             entry_cause=_cause_of(execution, step),
             entry_chunk=_chunk_of(execution, step),
+            entry_rows=rows,
             inherited=(await self._store(owner, execution)).to_json(),
         )
         execution_id = self._next_id()
@@ -182,6 +192,7 @@ class RedriveExecution:
             version=int(str(meta["version"])),
             step=str(meta["entry_step"]),
             created=created,
+            row_count=_row_count(meta.get("entry_rows")),
         )
         if created:
             self._metrics.executions_started.inc()
@@ -190,8 +201,13 @@ class RedriveExecution:
                 execution_id=str(redriven.execution_id),
                 redrive_of=str(request.execution_id),
                 step=redriven.step,
+                row_count=redriven.row_count,
             )
         return redriven
+
+
+def _row_count(rows: object) -> int:
+    return int(rows["count"]) if isinstance(rows, Mapping) else 0
 
 
 def _where_it_ended(execution: Execution) -> str:

@@ -180,9 +180,11 @@ class Actors:
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 
-    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+    async def heartbeat_frames(
+        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+    ) -> FrameBeats:
         """Keep frames; one execution in trouble does not keep the others from being renewed."""
-        asks = [BeatFrame(worker=worker, key=key) for key in keys]
+        asks = [BeatFrame(worker=worker, key=key, lease_seconds=lease_seconds) for key in keys]
         for key, ask in zip(keys, asks, strict=True):
             self._actor(key.execution_id).ask(ask)
         answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)

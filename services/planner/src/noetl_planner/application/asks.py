@@ -150,6 +150,7 @@ class BeatFrame:
 
     worker: Worker
     key: FrameKey
+    lease_seconds: float = 0
     answer: asyncio.Future[bool] = field(default_factory=_future)
 
 

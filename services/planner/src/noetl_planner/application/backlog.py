@@ -21,6 +21,9 @@ _RUNNING = frozenset({CommandStatus.CLAIMED, CommandStatus.STARTED})
 
 Backlog = Mapping[tuple[str, str], int]
 """Commands by pool and state."""
+FrameBacklog = Mapping[tuple[str, str, str, str], int]
+"""Frames by tenant, organization, kind of stage and state."""
+ALL: Final = "all"
 
 
 def backlog_of(states: Iterable[State]) -> Backlog:
@@ -41,19 +44,43 @@ def backlog_of(states: Iterable[State]) -> Backlog:
 
 
 def frame_backlog_of(states: Iterable[State]) -> Mapping[tuple[str, str], int]:
-    """Frames by kind of stage and state, those that wait for a slot of their stage too."""
+    """Frames by kind of stage and state, those that wait for a slot of their stage too, and all of them together."""
     counts: Counter[tuple[str, str]] = Counter({(kind, state): 0 for kind in STAGE_KINDS for state in STATES})
-    for state in states:
-        for stage in _open_stages(state):
-            counts[stage.kind, RUNNING] += len(stage.held)
-            counts[stage.kind, WAITING] += stage.frames_left
+    for (_, _, kind, state), count in owners_of_frames(states).items():
+        counts[kind, state] += count
+    counts[ALL, ALL] = sum(counts.values())
     return counts
+
+
+def owners_of_frames(states: Iterable[State]) -> FrameBacklog:
+    """Frames by tenant, organization, kind of stage and state."""
+    counts: Counter[tuple[str, str, str, str]] = Counter()
+    for state in states:
+        owner = state.execution.tenant_id, state.execution.organization_id
+        for stage in _open_stages(state):
+            counts[*owner, stage.kind, RUNNING] += len(stage.held)
+            counts[*owner, stage.kind, WAITING] += stage.frames_left
+    return +counts
 
 
 def _open_stages(state: State) -> list[Stage]:
     if state.execution.status.is_final:
         return []
     return [stage for stage in state.execution.stages.values() if stage.is_open]
+
+
+class PublishedFrames:
+    """As `PublishedBacklog`, of the owners of frames: the largest of them, and what has just become none."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[str, str, str, str]] = set()
+
+    def update(self, current: FrameBacklog) -> dict[tuple[str, str, str, str], int]:
+        """Every line to show now."""
+        kept = dict(Counter(current).most_common(MAX_POOLS))
+        shown = {line: kept.get(line, 0) for line in kept.keys() | self._known}
+        self._known = set(kept)
+        return shown
 
 
 class PublishedBacklog:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, assert_never
 
 from noetl_core.catalog import to_draft
@@ -22,17 +23,19 @@ from noetl_core.executions.plan import Plan
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.ids import stage_of_frame
+from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import Worker
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.dispatch import may_dispatch, next_frame, outcome_of, stage_of
 from noetl_core.stages.events import FrameCommitted, FrameDispatched, FrameFailed, FrameHeartbeat, FrameStarted
 from noetl_core.stages.fanout import enqueued
-from noetl_core.stages.state import Frame, Stage, attempt_key
+from noetl_core.stages.state import EndedFrame, Frame, Stage, attempt_key
 from noetl_core.timestamps import format_time
 
 from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
 from noetl_planner.application.frame_abandoning import abandonment
 from noetl_planner.application.frame_grants import grant_frame
+from noetl_planner.application.grants import made_at
 from noetl_planner.application.turn_parts import Turn, TurnRules, constant
 
 
@@ -96,15 +99,23 @@ class FrameTurns:
             return FrameClaim(slot=wanted, refusal="stage.full")
         if not stage.may_take(slot):
             return FrameClaim(slot=wanted, refusal="stage.drained")
-        named = StageSlot(execution_id=wanted.execution_id, stage_id=wanted.stage_id, slot=slot)
-        return FrameClaim(slot=named, frame=self._dispatch(turn, stage, slot, ask.worker))
+        named = replace(wanted, slot=slot)
+        granted = self._dispatch(turn, stage, named, ask.worker)
+        return FrameClaim(slot=named, frame=granted, refusal="" if granted else TOO_FAR)
 
     def _dispatch(
-        self, turn: Turn, stage: Stage, slot: int, worker: Worker, *, after: Frame | None = None, cause: int = 0
+        self, turn: Turn, stage: Stage, wanted: StageSlot, worker: Worker, *, after: Frame | None = None, cause: int = 0
     ) -> GrantedFrame | None:
-        """The next frame of a slot; `cause` is the commit that it is handed over with."""
+        """The next frame of a slot; `cause` is the commit that it is handed over with. None if it is too far away."""
+        slot = wanted.slot
         dispatched = next_frame(
-            stage, slot=slot, worker_id=worker.worker_id, worker_locator=worker.locator, after=after
+            stage,
+            slot=slot,
+            worker=worker,
+            source=made_at(turn.state.execution, stage.step),
+            after=after,
+            lease_seconds=wanted.lease_seconds,
+            max_rows=wanted.max_rows,
         )
         if dispatched is None:
             return None
@@ -164,7 +175,8 @@ class FrameTurns:
         stage = execution.stages[stage.step]
         granted = None
         if ask.wants_next and may_dispatch(execution, self._plan, stage):
-            granted = self._dispatch(turn, stage, frame.slot, ask.worker, after=frame, cause=version)
+            slot = StageSlot(execution_id=execution.execution_id, stage_id=stage.stage_id, slot=frame.slot)
+            granted = self._dispatch(turn, stage, slot, ask.worker, after=frame, cause=version)
         return FrameCommit(stream_version=version, next=granted)
 
     def _answered_before(self, state: State, ask: EndFrame) -> FrameCommit | None:
@@ -172,11 +184,11 @@ class FrameTurns:
         stage = stage_of(state.execution, stage_of_frame(ask.key.frame_id))
         if stage is None:
             return None
-        key = attempt_key(ask.key.frame_id, ask.key.attempt)
+        ended = _ended(stage, ask.key)
+        key = ended.key if ended and not ask.key.attempt else attempt_key(ask.key.frame_id, ask.key.attempt)
         handed = next((frame for frame in stage.held if frame.after == key), None)
         if handed is not None and handed.worker_id == ask.worker.worker_id:
             return FrameCommit(stream_version=state.stream_version, next=grant_frame(state, stage, handed))
-        ended = stage.find_ended(key)
         wanted = "frame.committed" if ask.rows is not None else "frame.failed"
         if ended is None or (ended.worker_id, ended.ended_by) != (ask.worker.worker_id, wanted):
             return None
@@ -210,13 +222,14 @@ class FrameTurns:
             first_error=rows.first_error,
             result=dict(rows.result),
             logs=ask.logs.to_json() if ask.logs else None,
+            metrics=dict(rows.metrics) if rows.metrics else None,
         )
 
     def _beat(self, turn: Turn, ask: BeatFrame) -> bool:
         stage = stage_of(turn.state.execution, stage_of_frame(ask.key.frame_id))
         frame = stage.frames.get(ask.key.frame_id) if stage else None
         is_over = turn.state.execution.status.is_final
-        if is_over or stage is None or frame is None or not frame.held_by(ask.worker.worker_id, ask.key.attempt):
+        if is_over or stage is None or frame is None or not _is_held(frame, ask.key, ask.worker):
             return False
         beat = FrameHeartbeat(
             frame_id=frame.frame_id,
@@ -226,7 +239,7 @@ class FrameTurns:
             attempt=frame.attempt,
             slot=frame.slot,
             worker_id=ask.worker.worker_id,
-            lease_seconds=stage.bounds.lease_seconds,
+            lease_seconds=ask.lease_seconds or stage.bounds.lease_seconds,
         )
         key = f"{frame.key}/heartbeat/{frame.aggregate_version}"
         self._add(turn, to_draft(beat, idempotency_key=key, trace=turn.state.execution.trace))
@@ -257,14 +270,26 @@ def _held_frame(state: State, key: FrameKey, worker: Worker) -> tuple[Stage, Fra
         raise AlreadyTerminal(str(state.execution.execution_id))
     stage = stage_of(state.execution, stage_of_frame(key.frame_id))
     frame = stage.frames.get(key.frame_id) if stage else None
-    if stage is not None and frame is not None and frame.held_by(worker.worker_id, key.attempt):
+    if stage is not None and frame is not None and _is_held(frame, key, worker):
         return stage, frame
     if frame is not None:
         named = attempt_key(key.frame_id, key.attempt)
         raise LeaseLost(command_id=named, worker=worker.worker_id, holder=frame.worker_id or None)
-    ended = stage.find_ended(attempt_key(key.frame_id, key.attempt)) if stage else None
+    ended = _ended(stage, key)
     winner = f"{ended.ended_by} at version {ended.stream_version}" if ended else "the end of its stage"
     raise FrameAlreadyTerminal(frame_id=key.frame_id, attempt=key.attempt, winner=winner)
+
+
+def _is_held(frame: Frame, key: FrameKey, worker: Worker) -> bool:
+    """Whether the attempt that is named is this worker's; if none is, the one that it has."""
+    return frame.held_by(worker.worker_id, key.attempt or frame.attempt)
+
+
+def _ended(stage: Stage | None, key: FrameKey) -> EndedFrame | None:
+    """The end of the attempt that is named; if none is, the last end of the frame."""
+    if stage is None or key.attempt:
+        return stage.find_ended(attempt_key(key.frame_id, key.attempt)) if stage else None
+    return next((one for one in reversed(stage.ended) if one.key.rpartition("/")[0] == key.frame_id), None)
 
 
 def _of(dispatched: FrameDispatched) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from noetl_core.executions.state import Execution
 from noetl_core.fold import State
 from noetl_core.loops.state import Loop
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.commands import CommandKey, GrantedCommand, LoopItem, Variables
+from noetl_core.placement import Placement, placed
+from noetl_core.ports.commands import CommandKey, GrantedCommand, LoopItem, Variables, Worker
 
 from noetl_planner.application.streaming import chunk_of
 
@@ -41,6 +42,19 @@ def grant(state: State, command: Command, *, lease_seconds: float) -> GrantedCom
         chunk=chunk_of(execution, command),
         streamed=command.streamed,
     )
+
+
+def made_at(execution: Execution, step: str) -> str:
+    """Where what led to a step was made, which is where most of what it reads is at hand; empty if nobody knows."""
+    entered = execution.steps.get(step)
+    cause = execution.steps.get(entered.cause_step) if entered else None
+    return cause.made_at if cause else ""
+
+
+def placement_of(state: State, command: Command, worker: Worker) -> Placement:
+    """How near to what led to its step a worker would run a command."""
+    source = made_at(state.execution, command.step)
+    return placed(locator=worker.locator, locality=worker.locality, source=source)
 
 
 def known_results(execution: Execution) -> Mapping[str, Mapping[str, Any]]:

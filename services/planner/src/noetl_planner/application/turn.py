@@ -25,6 +25,7 @@ from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
 from noetl_core.fold import State, fold
+from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import (
     Abandonment,
     ClaimOutcome,
@@ -60,7 +61,7 @@ from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
 from noetl_planner.application.frame_abandoning import silent_frame
 from noetl_planner.application.frame_hints import hints_for_slots, hints_for_touched
 from noetl_planner.application.frame_turn import FrameTurns
-from noetl_planner.application.grants import grant
+from noetl_planner.application.grants import grant, placement_of
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
@@ -139,6 +140,9 @@ class TurnPlanner:
         refusal = claim_refusal(turn.state, command, ask.worker)
         if command is None or refusal:
             turn.answers.append((ask, constant(ClaimOutcome(key=key, refusal=refusal))))
+            return
+        if command.is_claimable and not placement_of(turn.state, command, ask.worker).is_allowed:
+            turn.answers.append((ask, constant(ClaimOutcome(key=key, refusal=TOO_FAR))))
             return
         if command.is_claimable:
             command = self._grant(turn, command, ask.worker, after=None)
@@ -275,13 +279,14 @@ class TurnPlanner:
             self._add(turn, to_draft(content, idempotency_key=key, trace=command.trace))
 
     def _grant(self, turn: Turn, command: Command, worker: Worker, *, after: str | None) -> Command:
+        placement = placement_of(turn.state, command, worker)
         claimed = CommandClaimed(
             command_id=command.command_id,
             step=command.step,
             worker_id=worker.worker_id,
             lease_seconds=self._rules.lease_seconds,
             after=after,
-            worker_locator=worker.locator or None,
+            **placement.facts(),
             **command.of_item,
         )
         started = CommandStarted(

@@ -88,7 +88,9 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
         """Keep frames."""
         _only_services(*(stage_of_frame(key.frame_id) for key in request.keys))
         beats = await self._frames.heartbeat_frames(
-            command_mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
+            command_mapping.worker(request.worker),
+            [mapping.key(key) for key in request.keys],
+            lease_seconds=mapping.lease_of(request.lease_seconds),
         )
         return mapping.beats_message(beats)
 

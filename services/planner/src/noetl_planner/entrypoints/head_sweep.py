@@ -13,7 +13,13 @@ from noetl_core.ports.event_log import EventLog, HeadPage
 from noetl_servicekit.logging import get_logger
 
 from noetl_planner.application.actors import Actors
-from noetl_planner.application.backlog import PublishedBacklog, backlog_of, frame_backlog_of
+from noetl_planner.application.backlog import (
+    PublishedBacklog,
+    PublishedFrames,
+    backlog_of,
+    frame_backlog_of,
+    owners_of_frames,
+)
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -117,7 +123,7 @@ async def repeat_hints(
     actors: Actors, publisher: Publisher, metrics: PlannerMetrics, *, every_seconds: float, beat: Callable[[], None]
 ) -> None:
     """Wake workers again for commands that nobody claimed: a hint may have been lost, or all workers were busy."""
-    repeated, backlog = RepeatedHints(), PublishedBacklog()
+    repeated, backlog, frames = RepeatedHints(), PublishedBacklog(), PublishedFrames()
     while True:
         beat()
         await asyncio.sleep(every_seconds)
@@ -125,6 +131,9 @@ async def repeat_hints(
             metrics.backlog.labels(pool=pool, state=state).set(count)
         for (kind, status), count in frame_backlog_of(actors.states()).items():
             metrics.frame_backlog.labels(stage_kind=kind, status=status).set(count)
+        for (tenant, organization, kind, status), count in frames.update(owners_of_frames(actors.states())).items():
+            detail = metrics.frame_backlog_detail
+            detail.labels(tenant_id=tenant, organization_id=organization, stage_kind=kind, status=status).set(count)
         messages = [repeated_message(hint, rounds) for hint, rounds in repeated.due(actors.hints_for_claimable())]
         if not messages:
             continue

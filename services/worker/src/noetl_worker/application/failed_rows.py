@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
-from noetl_core.errors import Corrupt
 from noetl_core.loops.intervals import Intervals
-from noetl_core.payloads import PayloadRef
-from noetl_servicekit.stored_values import StoredValues
+from noetl_servicekit.failed_rows import STORED, TOLD
 
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 
 MAX_TOLD: Final = 100
 """Runs of failed rows that the event itself tells; more are stored."""
-TOLD: Final = "failed_rows"
-STORED: Final = "failed_rows_ref"
 
 
 def places_of(failed: Iterable[int]) -> Intervals:
@@ -38,17 +34,3 @@ async def told_failed(failed: Intervals, place: ResultPlace, persist: PersistBef
     if len(runs) <= MAX_TOLD:
         return {TOLD: runs}
     return {STORED: (await persist.put(place, encode(runs))).to_json()}
-
-
-async def failed_places(result: Mapping[str, Any], values: StoredValues) -> Intervals | None:
-    """The failed rows of a commit, by their places in its list; None if it does not tell."""
-    context = result.get("context") or {}
-    runs = context.get(TOLD)
-    if runs is None and context.get(STORED):
-        runs = await values.get(PayloadRef.from_json(context[STORED]))
-    if runs is None:
-        return None
-    try:
-        return tuple((int(first), int(last)) for first, last in runs)
-    except (TypeError, ValueError) as exc:
-        raise Corrupt("the failed rows of a frame are told in a way that nobody understands") from exc

@@ -18,10 +18,11 @@ from noetl_core.stages.events import FrameCommitted
 from noetl_core.stages.partitions import CHUNKS, RESULT_TYPE, outcomes_type, partition_of, parts_in
 from noetl_core.stages.rows import FrameRows
 from noetl_servicekit.chunk_rows import LoadRows, chunk_refs, chunks_of
+from noetl_servicekit.failed_rows import failed_places, looks_failed
 from noetl_servicekit.frame_results import FrameResults
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
-from noetl_worker.application.failed_rows import failed_places, places_of
+from noetl_worker.application.failed_rows import places_of
 
 PARTITION_TABLE: Final = "__partitions"
 """The name under which a spark task finds the table of its partition; templates have the rows as `partitions`."""
@@ -106,11 +107,7 @@ class ReadPartitions:
             return told
         outcomes = await self._rows.values.get(ref)
         listed = outcomes if isinstance(outcomes, list) else []
-        return places_of(place for place, outcome in enumerate(listed) if _looks_failed(outcome))
-
-
-def _looks_failed(outcome: JsonValue) -> bool:
-    return isinstance(outcome, dict) and outcome.get("status") == "error" and isinstance(outcome.get("error"), dict)
+        return places_of(place for place, outcome in enumerate(listed) if looks_failed(outcome))
 
 
 def _gave_rows(end: object) -> bool:

@@ -185,7 +185,10 @@ class Pipeline:
             if run.task_runs >= self._max_task_runs:
                 message = f"tasks run at most {self._max_task_runs} times"
                 return run.failed(ErrorKind.UNKNOWN, "pipeline.iteration_cap", message)
+            began = time.perf_counter()
             end = await (self._run_task(run, task) if task.loop is None else self._run_loop(run, task, task.loop))
+            if run.around is None:  # the whole of a task's loop, and not its items once more
+                run.times.of(task.label, task.tool.kind).task_seconds += time.perf_counter() - began
             if end is not None:
                 return end
         return run.ended()
@@ -285,6 +288,10 @@ class Pipeline:
             else:
                 outcome = await self._tool.run(pages.call(call) if pages else call)
             answered = None
+            spent, rendering = run.times.of(task.label, tool.kind), sum(call.rendering)
+            spent.calls += 1
+            spent.render_seconds += rendering
+            spent.tool_seconds += max(outcome.meta.duration_ms / 1000 - rendering, 0.0)
             self._keychain.learn_from(call, outcome)
             run.task_runs += 1
             run.captured.take(outcome.printed, task=task.label, run=attempt)

@@ -23,6 +23,7 @@ from noetl_core.playbook.model import (
 from noetl_core.ports.commands import GrantedCommand
 from noetl_core.timestamps import format_time
 
+from noetl_worker.application.call_times import CallTimes
 from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.child_calls import Asked, Waiting
 from noetl_worker.application.chunk_stream import ChunkStream
@@ -65,6 +66,7 @@ class PipelineRun:
     task_runs: int = 0
     last: Outcome = field(default_factory=Outcome)
     captured: CapturedOutput = field(default_factory=CapturedOutput)
+    times: CallTimes = field(default_factory=CallTimes)
     runs: dict[str, int] = field(default_factory=dict)
     """How many calls of each task have begun that start a child: a rule that retries wants another one."""
     answered: Stand | WaitingItem | None = None

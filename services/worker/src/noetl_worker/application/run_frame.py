@@ -17,6 +17,7 @@ from noetl_core.playbook.model import LoopMode, Playbook, Step
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.stages.rows import FrameRows
 
+from noetl_worker.application.call_times import CallTimes
 from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
 from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
@@ -71,6 +72,12 @@ class _Told:
             told.stop, told.success = frame.start + len(rows), len(rows)
             told.breaks = len(rows) if told.breaks else 0
         return told
+
+    def metrics(self, ends: Sequence[PipelineEnd]) -> JsonObject:
+        """R080: how rows ended, and where their time went."""
+        times = CallTimes().add(end.run.times for end in ends if end.run is not None)
+        rows: JsonObject = {"ok": self.success - self.breaks, "break": self.breaks, "error": self.failed}
+        return {"rows": rows, "tasks": times.told()}
 
     def take(self, index: int, end: PipelineEnd) -> None:
         """The outcome of the row at an index of the loop."""
@@ -149,7 +156,7 @@ class RunFrame:
                 return CommandEnd(result=result, logs=await self._store_output(command, _captured(ends)))
             told = _Told.of(frame, ends, rows)
             try:
-                return await self._told(command, place, frame, told, _captured(ends), began=began)
+                return await self._told(command, place, frame, told, ends, began=began)
             except NoetlError as exc:
                 again = await self._returned(ends, exc)
                 if again is None:  # The tools have run; another attempt has the same keys for its effects.
@@ -197,7 +204,7 @@ class RunFrame:
         place: ResultPlace,
         frame: FrameRows,
         told: _Told,
-        captured: CapturedOutput,
+        ends: Sequence[PipelineEnd],
         *,
         began: float,
     ) -> CommandEnd:
@@ -210,6 +217,7 @@ class RunFrame:
             "failed": told.failed,
             "breaks": told.breaks,
             "first_error": told.first_error,
+            "metrics": told.metrics(ends),
         }
         context: JsonObject = {
             "row_count": told.stop - frame.start,
@@ -219,7 +227,7 @@ class RunFrame:
         }
         parent = parent_ref_id(command)
         result = await self._persist.rows(place, told.bodies, context=context, parent_ref_id=parent)
-        return CommandEnd(result=result, variables=variables, logs=await self._store_output(command, captured))
+        return CommandEnd(result=result, variables=variables, logs=await self._store_output(command, _captured(ends)))
 
     async def _run_rows(
         self,

@@ -124,6 +124,10 @@ def _counts(frame: FrameRows, end: PipelineEnd) -> JsonObject:
         "failed": 0,
         "breaks": 1 if end.broke else 0,
         "first_error": None,
+        "metrics": {
+            "rows": {"ok": 0 if end.broke else 1, "break": 1 if end.broke else 0, "error": 0},
+            "tasks": end.run.times.told() if end.run is not None else {},
+        },
     }
 
 

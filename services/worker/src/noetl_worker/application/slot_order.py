@@ -23,6 +23,7 @@ class SlotOrder:
     """Begins the id under which frames are claimed; the attempt at the task ends it."""
     pool: str
     locator: str
+    max_distance: str
     slice_seconds: float
     """For how long new frames are begun."""
     token: str = field(repr=False)
@@ -36,6 +37,7 @@ class SlotOrder:
             "owner": self.owner,
             "pool": self.pool,
             "locator": self.locator,
+            "max_distance": self.max_distance,
             "slice_seconds": self.slice_seconds,
             "token": self.token,
             "variables": dict(self.variables),

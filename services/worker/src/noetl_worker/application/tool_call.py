@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -44,6 +45,8 @@ class ToolCall:
     attempt: int = 1
     chunks: ChunkSink | None = None
     """Where the rows of a streaming call go, instead of into its result."""
+    rendering: list[float] = field(default_factory=list, repr=False, compare=False)
+    """Seconds that each rendering has taken; of the call and of what tools make of it together."""
 
     def timed(self) -> ToolCall:
         """The call with its seconds known; raises `TemplateFailed`."""
@@ -70,9 +73,13 @@ class ToolCall:
         return {name: self._rendered(value, f"input.{name}") for name, value in self.input.items()}
 
     def _rendered(self, value: JsonValue, path: str) -> JsonValue:
-        return render(
-            value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
-        )
+        began = time.perf_counter()
+        try:
+            return render(
+                value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
+            )
+        finally:
+            self.rendering.append(time.perf_counter() - began)
 
 
 class Tool(Protocol):

@@ -18,6 +18,7 @@ from noetl_contracts.clients import (
     WorkerClient,
 )
 from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT, WORK_STREAM, token, work_subject
+from noetl_core.placement import Locality
 from noetl_core.ports.commands import Worker
 from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
@@ -73,7 +74,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     group.on_stop(commands.close)
     instance = group.settings.instance
     locator = group.settings.topology.locator_of(instance)
-    worker, resting = Worker(worker_id=instance, pool=settings.pool, locator=locator), Resting()
+    locality = Locality(max_distance=settings.max_distance)
+    worker, resting = Worker(worker_id=instance, pool=settings.pool, locator=locator, locality=locality), Resting()
     frames = FrameClient(commands)
     streams = TellChunks(
         commands=commands,

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from noetl_contracts.clients import FrameClient
 from noetl_core.canonical import JsonObject
 from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.placement import Locality, max_distance_of
 from noetl_core.ports.commands import CommandKey, Commands, GrantedCommand, Heartbeats, Worker
 from noetl_core.ports.frames import Frames
 from noetl_servicekit.env import Env
@@ -113,7 +114,8 @@ class SlotProcess:
         return time.monotonic() - self._pulse > HUNG_SECONDS
 
     async def _run(self, order: SlotOrder, share: Sequence[int], task: str) -> SlotReport:
-        worker = Worker(worker_id=f"{order.owner}-{task}", pool=order.pool, locator=order.locator)
+        locality = Locality(max_distance=max_distance_of(order.max_distance))
+        worker = Worker(worker_id=f"{order.owner}-{task}", pool=order.pool, locator=order.locator, locality=locality)
         beating = asyncio.create_task(self._beat())
         try:
             runs = self._working.runs(worker, frames=self._frames_here)

@@ -59,6 +59,7 @@ def spark_stages(
             pool=worker.pool,
             # Executors elsewhere are not where this worker is.
             locator=worker.locator if (settings.spark.master or "local").startswith("local") else "",
+            max_distance=worker.locality.max_distance.value,
             slice_seconds=slice_seconds,
             token=stage_token(settings.token, scope, until=time.time() + settings.spark_token_seconds),
             variables=passed,

@@ -56,26 +56,66 @@ class Worker(_message.Message):
     WORKER_ID_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     LOCATOR_FIELD_NUMBER: _builtins.int
+    LOCALITY_FIELD_NUMBER: _builtins.int
     worker_id: _builtins.str
     """Identity of the worker process."""
     pool: _builtins.str
     """Pool that it belongs to."""
     locator: _builtins.str
     """Its locator, for placement."""
+    @_builtins.property
+    def locality(self) -> Global___Locality:
+        """What it wants of placement; unset leaves that to its locator."""
+
     def __init__(
         self,
         *,
         worker_id: _builtins.str = ...,
         pool: _builtins.str = ...,
         locator: _builtins.str = ...,
+        locality: Global___Locality | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["locality", b"locality"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["locator", b"locator", "pool", b"pool", "worker_id", b"worker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["locality", b"locality", "locator", b"locator", "pool", b"pool", "worker_id", b"worker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Worker: _TypeAlias = Worker  # noqa: Y015
+
+@_typing.final
+class Locality(_message.Message):
+    """What a worker wants of where the data of its work are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFER_NODE_FIELD_NUMBER: _builtins.int
+    PREFER_ZONE_FIELD_NUMBER: _builtins.int
+    MAX_DISTANCE_FIELD_NUMBER: _builtins.int
+    SOURCE_LOCALITY_FIELD_NUMBER: _builtins.int
+    prefer_node: _builtins.str
+    """Node that is to be nearest; empty means the worker's own."""
+    prefer_zone: _builtins.str
+    """Zone that is to be nearest; empty means the worker's own."""
+    max_distance: _builtins.str
+    """How far the data may be: node, zone, region, cluster or any; empty means any."""
+    source_locality: _builtins.str
+    """Where the data are, if the worker knows better, as a locator."""
+    def __init__(
+        self,
+        *,
+        prefer_node: _builtins.str = ...,
+        prefer_zone: _builtins.str = ...,
+        max_distance: _builtins.str = ...,
+        source_locality: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_distance", b"max_distance", "prefer_node", b"prefer_node", "prefer_zone", b"prefer_zone", "source_locality", b"source_locality"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Locality: _TypeAlias = Locality  # noqa: Y015
 
 @_typing.final
 class CommandKey(_message.Message):

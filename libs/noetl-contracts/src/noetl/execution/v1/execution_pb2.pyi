@@ -779,6 +779,7 @@ class RedriveRequest(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     START_KEY_FIELD_NUMBER: _builtins.int
+    FAILED_ROWS_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution to take up again; it has ended and stays as it is."""
     step: _builtins.str
@@ -787,6 +788,8 @@ class RedriveRequest(_message.Message):
     """Why, for people."""
     start_key: _builtins.str
     """Makes repeated requests start one execution; empty means each starts its own."""
+    failed_rows: _builtins.bool
+    """Whether it runs only the rows of the step's loop that failed, and nothing that follows the step."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -799,10 +802,11 @@ class RedriveRequest(_message.Message):
         step: _builtins.str = ...,
         reason: _builtins.str = ...,
         start_key: _builtins.str = ...,
+        failed_rows: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope", "start_key", b"start_key", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "failed_rows", b"failed_rows", "reason", b"reason", "scope", b"scope", "start_key", b"start_key", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -819,6 +823,7 @@ class RedriveResponse(_message.Message):
     PATH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The new execution."""
     created: _builtins.bool
@@ -829,6 +834,8 @@ class RedriveResponse(_message.Message):
     """Version to which it is pinned, as the other one was."""
     step: _builtins.str
     """Step that it begins with."""
+    row_count: _builtins.int
+    """How many failed rows it runs again; 0 if it runs the whole step."""
     def __init__(
         self,
         *,
@@ -837,10 +844,11 @@ class RedriveResponse(_message.Message):
         path: _builtins.str = ...,
         version: _builtins.int = ...,
         step: _builtins.str = ...,
+        row_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "execution_id", b"execution_id", "path", b"path", "step", b"step", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "execution_id", b"execution_id", "path", b"path", "row_count", b"row_count", "step", b"step", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

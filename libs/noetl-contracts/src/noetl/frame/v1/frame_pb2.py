@@ -27,7 +27,7 @@ from noetl.command.v1 import command_pb2 as noetl_dot_command_dot_v1_dot_command
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/frame/v1/frame.proto\x12\x0enoetl.frame.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1enoetl/command/v1/command.proto\x1a\x1cnoetl/common/v1/common.proto\"+\n\tStageSlot\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\"-\n\x08\x46rameKey\x12\x10\n\x08\x66rame_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x9d\x02\n\tFrameRows\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x05\x12\x0c\n\x04slot\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0c\n\x04stop\x18\x06 \x01(\x03\x12\r\n\x05total\x18\x07 \x01(\x03\x12\x13\n\x0bpolicy_json\x18\x08 \x01(\x0c\x12\x13\n\x0bvalues_json\x18\t \x01(\x0c\x12/\n\ncollection\x18\n \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x15\n\rcollection_at\x18\x0b \x01(\x03\x12\x0e\n\x06\x63laims\x18\x0c \x01(\x08\x12\x0c\n\x04kind\x18\r \x01(\t\x12\x14\n\x0csources_json\x18\x0e \x01(\x0c\"\x80\x01\n\x05\x46rame\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\'\n\x04rows\x18\x03 \x01(\x0b\x32\x19.noetl.frame.v1.FrameRows\"b\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12(\n\x05slots\x18\x02 \x03(\x0b\x32\x19.noetl.frame.v1.StageSlot\"n\n\x0c\x43laimOutcome\x12\'\n\x04slot\x18\x01 \x01(\x0b\x32\x19.noetl.frame.v1.StageSlot\x12$\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\rClaimResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1c.noetl.frame.v1.ClaimOutcome\"\x9d\x01\n\x0cStartRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12)\n\x04rows\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\trow_count\x18\x04 \x01(\x03\"\x1e\n\rStartResponse\x12\r\n\x05start\x18\x01 \x01(\x03\"\xb7\x02\n\rCommitRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x0c\n\x04stop\x18\x04 \x01(\x03\x12\x0f\n\x07success\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x0e\n\x06\x62reaks\x18\x07 \x01(\x03\x12\x18\n\x10\x66irst_error_json\x18\x08 \x01(\x0c\x12\x12\n\nwants_next\x18\t \x01(\x08\x12(\n\x03set\x18\n \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x0b \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"M\n\x0e\x43ommitResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xc5\x01\n\x0b\x46\x61ilRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x12\n\nwants_next\x18\x05 \x01(\x08\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"K\n\x0c\x46\x61ilResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"d\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12&\n\x04keys\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\"i\n\x11HeartbeatResponse\x12&\n\x04lost\x18\x01 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12,\n\nunanswered\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\"\x9f\x01\n\x0e\x41\x62\x61ndonRequest\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\")\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x32\xc4\x03\n\x0c\x46rameService\x12\x44\n\x05\x43laim\x12\x1c.noetl.frame.v1.ClaimRequest\x1a\x1d.noetl.frame.v1.ClaimResponse\x12\x44\n\x05Start\x12\x1c.noetl.frame.v1.StartRequest\x1a\x1d.noetl.frame.v1.StartResponse\x12G\n\x06\x43ommit\x12\x1d.noetl.frame.v1.CommitRequest\x1a\x1e.noetl.frame.v1.CommitResponse\x12\x41\n\x04\x46\x61il\x12\x1b.noetl.frame.v1.FailRequest\x1a\x1c.noetl.frame.v1.FailResponse\x12P\n\tHeartbeat\x12 .noetl.frame.v1.HeartbeatRequest\x1a!.noetl.frame.v1.HeartbeatResponse\x12J\n\x07\x41\x62\x61ndon\x12\x1e.noetl.frame.v1.AbandonRequest\x1a\x1f.noetl.frame.v1.AbandonResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/frame/v1/frame.proto\x12\x0enoetl.frame.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1enoetl/command/v1/command.proto\x1a\x1cnoetl/common/v1/common.proto\"T\n\tStageSlot\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x10\n\x08max_rows\x18\x04 \x01(\x05\"-\n\x08\x46rameKey\x12\x10\n\x08\x66rame_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x9d\x02\n\tFrameRows\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x05\x12\x0c\n\x04slot\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0c\n\x04stop\x18\x06 \x01(\x03\x12\r\n\x05total\x18\x07 \x01(\x03\x12\x13\n\x0bpolicy_json\x18\x08 \x01(\x0c\x12\x13\n\x0bvalues_json\x18\t \x01(\x0c\x12/\n\ncollection\x18\n \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x15\n\rcollection_at\x18\x0b \x01(\x03\x12\x0e\n\x06\x63laims\x18\x0c \x01(\x08\x12\x0c\n\x04kind\x18\r \x01(\t\x12\x14\n\x0csources_json\x18\x0e \x01(\x0c\"\x80\x01\n\x05\x46rame\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\'\n\x04rows\x18\x03 \x01(\x0b\x32\x19.noetl.frame.v1.FrameRows\"b\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12(\n\x05slots\x18\x02 \x03(\x0b\x32\x19.noetl.frame.v1.StageSlot\"n\n\x0c\x43laimOutcome\x12\'\n\x04slot\x18\x01 \x01(\x0b\x32\x19.noetl.frame.v1.StageSlot\x12$\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\rClaimResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1c.noetl.frame.v1.ClaimOutcome\"\x9d\x01\n\x0cStartRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12)\n\x04rows\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\trow_count\x18\x04 \x01(\x03\"\x1e\n\rStartResponse\x12\r\n\x05start\x18\x01 \x01(\x03\"\xcd\x02\n\rCommitRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x0c\n\x04stop\x18\x04 \x01(\x03\x12\x0f\n\x07success\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x0e\n\x06\x62reaks\x18\x07 \x01(\x03\x12\x18\n\x10\x66irst_error_json\x18\x08 \x01(\x0c\x12\x12\n\nwants_next\x18\t \x01(\x08\x12(\n\x03set\x18\n \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x0b \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x14\n\x0cmetrics_json\x18\x0c \x01(\x0c\"M\n\x0e\x43ommitResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xc5\x01\n\x0b\x46\x61ilRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x12\n\nwants_next\x18\x05 \x01(\x08\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"K\n\x0c\x46\x61ilResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"{\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12&\n\x04keys\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\"i\n\x11HeartbeatResponse\x12&\n\x04lost\x18\x01 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12,\n\nunanswered\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\"\x9f\x01\n\x0e\x41\x62\x61ndonRequest\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\")\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x32\xc4\x03\n\x0c\x46rameService\x12\x44\n\x05\x43laim\x12\x1c.noetl.frame.v1.ClaimRequest\x1a\x1d.noetl.frame.v1.ClaimResponse\x12\x44\n\x05Start\x12\x1c.noetl.frame.v1.StartRequest\x1a\x1d.noetl.frame.v1.StartResponse\x12G\n\x06\x43ommit\x12\x1d.noetl.frame.v1.CommitRequest\x1a\x1e.noetl.frame.v1.CommitResponse\x12\x41\n\x04\x46\x61il\x12\x1b.noetl.frame.v1.FailRequest\x1a\x1c.noetl.frame.v1.FailResponse\x12P\n\tHeartbeat\x12 .noetl.frame.v1.HeartbeatRequest\x1a!.noetl.frame.v1.HeartbeatResponse\x12J\n\x07\x41\x62\x61ndon\x12\x1e.noetl.frame.v1.AbandonRequest\x1a\x1f.noetl.frame.v1.AbandonResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,39 +35,39 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'noetl.frame.v1.frame_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STAGESLOT']._serialized_start=141
-  _globals['_STAGESLOT']._serialized_end=184
-  _globals['_FRAMEKEY']._serialized_start=186
-  _globals['_FRAMEKEY']._serialized_end=231
-  _globals['_FRAMEROWS']._serialized_start=234
-  _globals['_FRAMEROWS']._serialized_end=519
-  _globals['_FRAME']._serialized_start=522
-  _globals['_FRAME']._serialized_end=650
-  _globals['_CLAIMREQUEST']._serialized_start=652
-  _globals['_CLAIMREQUEST']._serialized_end=750
-  _globals['_CLAIMOUTCOME']._serialized_start=752
-  _globals['_CLAIMOUTCOME']._serialized_end=862
-  _globals['_CLAIMRESPONSE']._serialized_start=864
-  _globals['_CLAIMRESPONSE']._serialized_end=927
-  _globals['_STARTREQUEST']._serialized_start=930
-  _globals['_STARTREQUEST']._serialized_end=1087
-  _globals['_STARTRESPONSE']._serialized_start=1089
-  _globals['_STARTRESPONSE']._serialized_end=1119
-  _globals['_COMMITREQUEST']._serialized_start=1122
-  _globals['_COMMITREQUEST']._serialized_end=1433
-  _globals['_COMMITRESPONSE']._serialized_start=1435
-  _globals['_COMMITRESPONSE']._serialized_end=1512
-  _globals['_FAILREQUEST']._serialized_start=1515
-  _globals['_FAILREQUEST']._serialized_end=1712
-  _globals['_FAILRESPONSE']._serialized_start=1714
-  _globals['_FAILRESPONSE']._serialized_end=1789
-  _globals['_HEARTBEATREQUEST']._serialized_start=1791
-  _globals['_HEARTBEATREQUEST']._serialized_end=1891
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1893
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1998
-  _globals['_ABANDONREQUEST']._serialized_start=2001
-  _globals['_ABANDONREQUEST']._serialized_end=2160
-  _globals['_ABANDONRESPONSE']._serialized_start=2162
-  _globals['_ABANDONRESPONSE']._serialized_end=2203
-  _globals['_FRAMESERVICE']._serialized_start=2206
-  _globals['_FRAMESERVICE']._serialized_end=2658
+  _globals['_STAGESLOT']._serialized_end=225
+  _globals['_FRAMEKEY']._serialized_start=227
+  _globals['_FRAMEKEY']._serialized_end=272
+  _globals['_FRAMEROWS']._serialized_start=275
+  _globals['_FRAMEROWS']._serialized_end=560
+  _globals['_FRAME']._serialized_start=563
+  _globals['_FRAME']._serialized_end=691
+  _globals['_CLAIMREQUEST']._serialized_start=693
+  _globals['_CLAIMREQUEST']._serialized_end=791
+  _globals['_CLAIMOUTCOME']._serialized_start=793
+  _globals['_CLAIMOUTCOME']._serialized_end=903
+  _globals['_CLAIMRESPONSE']._serialized_start=905
+  _globals['_CLAIMRESPONSE']._serialized_end=968
+  _globals['_STARTREQUEST']._serialized_start=971
+  _globals['_STARTREQUEST']._serialized_end=1128
+  _globals['_STARTRESPONSE']._serialized_start=1130
+  _globals['_STARTRESPONSE']._serialized_end=1160
+  _globals['_COMMITREQUEST']._serialized_start=1163
+  _globals['_COMMITREQUEST']._serialized_end=1496
+  _globals['_COMMITRESPONSE']._serialized_start=1498
+  _globals['_COMMITRESPONSE']._serialized_end=1575
+  _globals['_FAILREQUEST']._serialized_start=1578
+  _globals['_FAILREQUEST']._serialized_end=1775
+  _globals['_FAILRESPONSE']._serialized_start=1777
+  _globals['_FAILRESPONSE']._serialized_end=1852
+  _globals['_HEARTBEATREQUEST']._serialized_start=1854
+  _globals['_HEARTBEATREQUEST']._serialized_end=1977
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1979
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2084
+  _globals['_ABANDONREQUEST']._serialized_start=2087
+  _globals['_ABANDONREQUEST']._serialized_end=2246
+  _globals['_ABANDONRESPONSE']._serialized_start=2248
+  _globals['_ABANDONRESPONSE']._serialized_end=2289
+  _globals['_FRAMESERVICE']._serialized_start=2292
+  _globals['_FRAMESERVICE']._serialized_end=2744
 # @@protoc_insertion_point(module_scope)

@@ -29,19 +29,27 @@ class StageSlot(_message.Message):
 
     STAGE_ID_FIELD_NUMBER: _builtins.int
     SLOT_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_ROWS_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """The stage; its id begins with that of its execution."""
     slot: _builtins.int
     """Number of the slot from 0; negative for whichever is free."""
+    lease_seconds: _builtins.float
+    """How long the claim is to last without a heartbeat; 0 means as long as the stage says."""
+    max_rows: _builtins.int
+    """Rows that the worker takes at most, if that is less than the stage says; 0 means as many as that says."""
     def __init__(
         self,
         *,
         stage_id: _builtins.str = ...,
         slot: _builtins.int = ...,
+        lease_seconds: _builtins.float = ...,
+        max_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot", "stage_id", b"stage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_rows", b"max_rows", "slot", b"slot", "stage_id", b"stage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -58,7 +66,7 @@ class FrameKey(_message.Message):
     frame_id: _builtins.str
     """The frame; its id begins with that of its execution."""
     attempt: _builtins.int
-    """Number of the attempt, from 1."""
+    """Number of the attempt, from 1; 0 means the one that the worker holds."""
     def __init__(
         self,
         *,
@@ -352,6 +360,7 @@ class CommitRequest(_message.Message):
     WANTS_NEXT_FIELD_NUMBER: _builtins.int
     SET_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
+    METRICS_JSON_FIELD_NUMBER: _builtins.int
     result_json: _builtins.bytes
     """Where the outcomes of the rows are stored, as a JSON object with status, reference, parent_ref and context."""
     stop: _builtins.int
@@ -366,6 +375,8 @@ class CommitRequest(_message.Message):
     """The first error of a row, as a JSON object with index, code and message; empty if none failed."""
     wants_next: _builtins.bool
     """Whether the worker would take the slot's next frame at once."""
+    metrics_json: _builtins.bytes
+    """How rows ended, and what tasks, rendering and tools took, as a JSON object with rows and tasks; empty if nobody measured."""
     @_builtins.property
     def worker(self) -> _command_pb2.Worker:
         """Who commits."""
@@ -396,10 +407,11 @@ class CommitRequest(_message.Message):
         wants_next: _builtins.bool = ...,
         set: _command_pb2.Variables | None = ...,
         logs: _common_pb2.PayloadRef | None = ...,
+        metrics_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "logs", b"logs", "set", b"set", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaks", b"breaks", "failed", b"failed", "first_error_json", b"first_error_json", "key", b"key", "logs", b"logs", "result_json", b"result_json", "set", b"set", "stop", b"stop", "success", b"success", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaks", b"breaks", "failed", b"failed", "first_error_json", b"first_error_json", "key", b"key", "logs", b"logs", "metrics_json", b"metrics_json", "result_json", b"result_json", "set", b"set", "stop", b"stop", "success", b"success", "wants_next", b"wants_next", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -517,6 +529,9 @@ class HeartbeatRequest(_message.Message):
 
     WORKER_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    lease_seconds: _builtins.float
+    """How long they are to be kept without another heartbeat; 0 means as long as their stage says."""
     @_builtins.property
     def worker(self) -> _command_pb2.Worker:
         """Who is alive."""
@@ -530,10 +545,11 @@ class HeartbeatRequest(_message.Message):
         *,
         worker: _command_pb2.Worker | None = ...,
         keys: _abc.Iterable[Global___FrameKey] | None = ...,
+        lease_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lease_seconds", b"lease_seconds", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -177,6 +177,7 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
                 step=request.step,
                 reason=request.reason,
                 start_key=request.start_key,
+                failed_rows=request.failed_rows,
             ),
         )
         return pb.RedriveResponse(
@@ -185,6 +186,7 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
             path=redriven.path,
             version=redriven.version,
             step=redriven.step,
+            row_count=redriven.row_count,
         )
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
+from noetl_core.errors import InvalidInput
+from noetl_core.placement import Locality, max_distance_of
 from noetl_core.ports.commands import Variables, Worker
-from noetl_core.ports.frames import CommittedRows, GrantedFrame
+from noetl_core.ports.frames import ANY_SLOT, CommittedRows
+from noetl_core.stages.policy import MAX_SECONDS
 from pydantic import BaseModel, ConfigDict, Field
 
+from noetl_api.application.frames import ClaimedFrame, Wish
 from noetl_api.entrypoints.http.commands import GrantedOut
 from noetl_api.entrypoints.http.dependencies import CallerOf, ScopeOf, UseCasesOf
 
@@ -18,6 +23,25 @@ StageId = Annotated[str, Path(description="Id of the stage, as `stage.opened` te
 FrameId = Annotated[str, Path(description="Id of the frame, as a claim tells it.")]
 
 
+class LocalityIn(BaseModel):
+    """What the worker wants of where the data of a frame are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prefer_node: str = Field(default="", max_length=255)
+    prefer_zone: str = Field(default="", max_length=255)
+    max_distance: str = Field(default="", description="node, zone, region, cluster or any, which is the default.")
+    source_locality: str = Field(default="", description="Where they are, as a locator, if the worker knows better.")
+
+    def locality(self) -> Locality:
+        return Locality(
+            prefer_node=self.prefer_node,
+            prefer_zone=self.prefer_zone,
+            max_distance=max_distance_of(self.max_distance),
+            source=self.source_locality,
+        )
+
+
 class WorkerBody(BaseModel):
     """Who asks."""
 
@@ -25,22 +49,61 @@ class WorkerBody(BaseModel):
 
     worker_id: str = Field(min_length=1, max_length=255)
     pool: str = "default"
+    worker_locator: str = Field(default="", description="Where the worker is.")
+    locality: LocalityIn = Field(default_factory=LocalityIn)
 
     @property
     def worker(self) -> Worker:
-        return Worker(worker_id=self.worker_id, pool=self.pool)
+        return Worker(
+            worker_id=self.worker_id, pool=self.pool, locator=self.worker_locator, locality=self.locality.locality()
+        )
+
+
+class ClaimCursorIn(BaseModel):
+    """Which slot of the stage; what a claim has told besides is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    worker_slot_id: int = Field(default=ANY_SLOT, ge=ANY_SLOT)
+
+
+class ClaimPolicyIn(BaseModel):
+    """What the worker takes less of than the policy of the stage says; all else is the stage's to say."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_rows: int = Field(default=0, ge=0)
 
 
 class FrameClaimBody(WorkerBody):
-    """How many frames are wanted."""
+    """How many frames are wanted, and of what kind."""
 
     requested_count: int = Field(default=1, ge=1, le=100)
+    command_id: str = Field(default="", description="Of the caller's own; frames belong to no command.")
+    lease_seconds: float = Field(default=0, ge=0, le=MAX_SECONDS, description="0 is as long as the stage says.")
+    cursor: ClaimCursorIn = Field(default_factory=ClaimCursorIn)
+    frame_policy: ClaimPolicyIn = Field(default_factory=ClaimPolicyIn)
+
+    def wish(self) -> Wish:
+        return Wish(
+            count=self.requested_count,
+            slot=self.cursor.worker_slot_id,
+            lease_seconds=self.lease_seconds,
+            max_rows=self.frame_policy.max_rows,
+        )
 
 
 class FrameBody(WorkerBody):
     """Which attempt at the frame it is about."""
 
-    attempt: int = Field(ge=1)
+    attempt: int = Field(default=0, ge=0, description="0 is the one that the worker holds.")
+
+
+class FrameHeartbeatBody(FrameBody):
+    """That the frame is still being run."""
+
+    lease_seconds: float = Field(default=0, ge=0, le=MAX_SECONDS, description="0 is as long as the stage says.")
+    status: Literal["RUNNING", "running"] = "RUNNING"
 
 
 class CursorIn(BaseModel):
@@ -51,19 +114,42 @@ class CursorIn(BaseModel):
     start: int = Field(ge=0)
 
 
+class FrameErrorIn(BaseModel):
+    """Why a whole frame failed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: str = "unknown"
+    code: str = Field(default="FRAME_FAILED", max_length=128)
+    message: str = Field(default="", max_length=1000)
+    retryable: bool = False
+
+
 class FrameCommitBody(FrameBody):
     """What became of the rows of a frame."""
 
-    cursor: CursorIn = Field(description="As the claim has told it.")
-    output_ref: dict[str, Any] = Field(description="Where the list of outcomes is stored: `{uri, sha256, ...}`.")
-    row_count: int = Field(ge=1, description="Rows that have an outcome; the others go to another frame.")
-    failed: int = Field(default=0, ge=0, description="How many of them failed.")
+    cursor: CursorIn | None = Field(default=None, description="As the claim has told it.")
+    output_ref: dict[str, Any] | None = Field(
+        default=None, description="Where the list of outcomes is stored: `{uri, sha256, ...}`."
+    )
+    row_count: int = Field(default=0, ge=0, description="Rows that have an outcome; the others go to another frame.")
+    status: Literal["COMMITTED", "committed", "ok", "FAILED", "failed", "error"] = "COMMITTED"
+    events_emitted: int = Field(default=0, ge=0, description="How many events the worker has had told meanwhile.")
+    failed: int = Field(default=0, ge=0, description="How many of the rows failed.")
     first_error: dict[str, Any] | None = None
+    error: FrameErrorIn = Field(default_factory=FrameErrorIn, description="With `failed`: why all of it did.")
     variables: dict[str, Any] = Field(default_factory=dict, description="Variables of the execution that were set.")
     wants_next: bool = Field(default=False, description="Whether the slot's next frame is to be claimed at once.")
 
+    @property
+    def has_failed(self) -> bool:
+        return self.status.lower() in {"failed", "error"}
+
     def rows(self) -> CommittedRows:
-        result = {"status": "ok", "reference": self.output_ref, "parent_ref": None, "context": {}}
+        if self.cursor is None or self.output_ref is None or self.row_count < 1:
+            raise InvalidInput("a frame is committed with its cursor, an output_ref and a row_count from 1")
+        emitted = {"events_emitted": self.events_emitted} if self.events_emitted else {}
+        result = {"status": "ok", "reference": self.output_ref, "parent_ref": None, "context": emitted}
         return CommittedRows(
             result=result,
             stop=self.cursor.start + self.row_count,
@@ -83,12 +169,14 @@ class FrameOut(BaseModel):
     rows: list[Any] | None = Field(description="The rows; null if they are stored, or still to be claimed.")
     collection: dict[str, Any] | None = Field(description="Where they are stored, with the row with which it begins.")
     lease_seconds: float
+    lease_until: datetime
+    dsl_ref: str = Field(description="Which step of which playbook it runs.")
     frame_policy: dict[str, Any]
     step: GrantedOut
 
     @classmethod
-    def of(cls, frame: GrantedFrame) -> FrameOut:
-        rows = frame.rows
+    def of(cls, claimed: ClaimedFrame) -> FrameOut:
+        frame, rows = claimed.frame, claimed.frame.rows
         stored = {**rows.collection.to_json(), "begins_at": rows.collection_at} if rows.collection else None
         return cls(
             frame_id=frame.key.frame_id,
@@ -105,6 +193,8 @@ class FrameOut(BaseModel):
             rows=None if rows.values is None else list(rows.values),
             collection=stored,
             lease_seconds=rows.bounds.lease_seconds,
+            lease_until=claimed.lease_until,
+            dsl_ref=claimed.dsl_ref,
             frame_policy=rows.bounds.to_json(),
             step=GrantedOut.of(frame.step),
         )
@@ -136,16 +226,18 @@ async def claim_frames(
     stage_id: StageId, body: FrameClaimBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> FramesOut:
     """Take frames of a stage, for services; 409 if there is none to be had."""
-    frames = await use_cases.stage_frames.claim(caller, scope, stage_id, body.worker, count=body.requested_count)
+    frames = await use_cases.stage_frames.claim(caller, scope, stage_id, body.worker, body.wish())
     return FramesOut(frames=[FrameOut.of(frame) for frame in frames])
 
 
 @router.post("/frames/{frame_id}/heartbeat")
 async def heartbeat_frame(
-    frame_id: FrameId, body: FrameBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
+    frame_id: FrameId, body: FrameHeartbeatBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> FrameHeartbeatOut:
     """Keep a frame, for services; 409 if it does not count any more."""
-    await use_cases.stage_frames.heartbeat(caller, scope, frame_id, body.worker, attempt=body.attempt)
+    await use_cases.stage_frames.heartbeat(
+        caller, scope, frame_id, body.worker, attempt=body.attempt, lease_seconds=body.lease_seconds
+    )
     return FrameHeartbeatOut()
 
 
@@ -153,17 +245,31 @@ async def heartbeat_frame(
 async def commit_frame(
     frame_id: FrameId, body: FrameCommitBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> FrameCommitOut:
-    """Deliver the outcomes of a frame, for services; 409 with the winner if it has ended. Safe to repeat."""
-    done = await use_cases.stage_frames.commit(
-        caller,
-        scope,
-        frame_id,
-        body.worker,
-        attempt=body.attempt,
-        rows=body.rows(),
-        variables=Variables(values=body.variables),
-        wants_next=body.wants_next,
-    )
-    following = FrameOut.of(done.next) if done.next else None
-    action = "run" if following else "stop"
-    return FrameCommitOut(stream_version=done.stream_version, next_action=action, next=following)
+    """Deliver the outcomes of a frame, or its failure, for services; 409 with the event that ended it before.
+
+    Safe to repeat.
+    """
+    frames = use_cases.stage_frames
+    if body.has_failed:
+        done, following = await frames.fail(
+            caller,
+            scope,
+            frame_id,
+            body.worker,
+            attempt=body.attempt,
+            error=body.error.model_dump(),
+            wants_next=body.wants_next,
+        )
+    else:
+        done, following = await frames.commit(
+            caller,
+            scope,
+            frame_id,
+            body.worker,
+            attempt=body.attempt,
+            rows=body.rows(),
+            variables=Variables(values=body.variables),
+            wants_next=body.wants_next,
+        )
+    frame = FrameOut.of(following) if following else None
+    return FrameCommitOut(stream_version=done.stream_version, next_action="run" if frame else "stop", next=frame)

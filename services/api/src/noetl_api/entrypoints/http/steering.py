@@ -35,6 +35,9 @@ class RedriveBody(ReasonBody):
 
     step: str = Field(default="", description="The step to begin with; empty means the one that failed.")
     start_key: str = Field(default="", description="Makes repeated requests start one execution.")
+    failed_rows: bool = Field(
+        default=False, description="Run only the rows of the step's loop that failed, and nothing that follows it."
+    )
 
 
 class SteeredOut(BaseModel):
@@ -55,6 +58,7 @@ class RedrivenOut(BaseModel):
     step: str
     redrive_of: str
     created: bool
+    row_count: int = Field(description="How many failed rows it runs again; 0 if it runs the whole step.")
 
 
 @router.post("/pause")
@@ -119,6 +123,7 @@ async def redrive(
             step=wanted.step,
             reason=wanted.reason,
             start_key=wanted.start_key or idempotency_key,
+            failed_rows=wanted.failed_rows,
         ),
     )
     return RedrivenOut(
@@ -128,4 +133,5 @@ async def redrive(
         step=redriven.step,
         redrive_of=str(execution_id),
         created=redriven.created,
+        row_count=redriven.row_count,
     )

@@ -17,6 +17,6 @@ class StoredTables:
 
 
 def _arrow() -> Tables:
-    from noetl_adapters.arrow.ipc import ArrowTables  # noqa: PLC0415
+    from noetl_adapters.arrow.ipc import ArrowTables  # noqa: PLC0415 - takes long
 
     return ArrowTables()
