@@ -43,7 +43,7 @@ def test_poison_rows_are_listed_with_their_errors_and_run_again_alone(stack: Loc
     assert ran.code == 0, ran
     old = ran.document["execution_id"]
 
-    events = stack.noetl("events", old, "-o", "json").documents
+    events = stack.noetl("events", old, "-o", "json").document["events"]
     metrics = next(one["meta"]["metrics"] for one in events if one["event_type"] == "frame.committed")
     assert metrics["tasks"]["each_task"]["kind"] == "python"
     assert metrics["tasks"]["each_task"]["tool_ms"] > 0
