@@ -26,6 +26,7 @@ from noetl_core.errors import (
     KeyTaken,
     LeaseLost,
     NoetlError,
+    NoFailedRows,
     NotCanonical,
     NotFound,
     NothingToRedrive,
@@ -63,6 +64,7 @@ EXAMPLES: Mapping[type[NoetlError], Callable[[], NoetlError]] = {
     NotPaused: lambda: NotPaused("5"),
     NotTerminal: lambda: NotTerminal("5"),
     NothingToRedrive: lambda: NothingToRedrive("5"),
+    NoFailedRows: lambda: NoFailedRows(execution_id="5", step="s"),
     ColumnRefused: lambda: ColumnRefused("größe", "a set is no column"),
 }
 TREE = [error_class for error_class in error_classes() if error_class.__module__ == errors.__name__]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
-from noetl_adapters.arrow.lazy_tables import StoredTables
 from noetl_contracts.clients import RedrivenExecution
 from noetl_core.canonical import JsonObject
 from noetl_core.errors import NotFound
@@ -17,6 +16,7 @@ from noetl_cli.commands.arguments import EXECUTION_ID
 from noetl_cli.connection import FindServer, connected, takes_server
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.tables import table_lines
+from noetl_cli.tables import StoredTables
 
 _LONGEST: Final = 100
 """Characters of a message or row in a table; JSON has all of it."""

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
-from noetl_adapters.arrow.lazy_tables import StoredTables
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
@@ -19,6 +18,7 @@ from noetl_cli.connection import Clients, FindServer, Server, connected, takes_s
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.steps import step_lines
 from noetl_cli.shown.text import one_line
+from noetl_cli.tables import StoredTables
 
 _LONGEST_SHOWN = 500
 
