@@ -70,9 +70,6 @@ class Finder:
     def __init__(self, planning: Planning) -> None:
         self._planning = planning
 
-    async def find(self, scope: Scope | None, event_id: int) -> StoredEvent:
-        raise AssertionError("nobody asks for an event here")
-
     async def last_of_frame(self, scope: Scope | None, execution_id: int, frame_id: str) -> StoredEvent | None:
         events = self._planning.log.streams[execution_id].events
         return next((one for one in reversed(events) if one.envelope().frame_id == frame_id), None)

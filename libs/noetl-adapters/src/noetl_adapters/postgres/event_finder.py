@@ -13,7 +13,7 @@ from noetl_adapters.postgres.queries import load_queries
 
 
 class PostgresEventFinder:
-    """Port `EventFinder`; an index lookup in each partition."""
+    """Ports `EventFinder` and `FrameEvents`; an index lookup in each partition."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

@@ -12,7 +12,7 @@ from noetl_core.errors import FrameAlreadyTerminal, InvalidInput, LeaseLost, Not
 from noetl_core.ids import execution_of
 from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import UNANSWERED, Variables, Worker
-from noetl_core.ports.event_finder import EventFinder
+from noetl_core.ports.event_finder import FrameEvents
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameCommit, FrameKey, Frames, GrantedFrame, StageSlot
 from noetl_core.ports.projections import ExecutionView
@@ -64,7 +64,7 @@ class StageFrames:
         *,
         executions: QueryExecutions,
         planner: Frames | None,
-        events: EventFinder,
+        events: FrameEvents,
         clock: Callable[[], datetime],
     ) -> None:
         self._executions = executions
