@@ -17,6 +17,7 @@ from noetl_servicekit.event_loop import run_on_fast_loop
 
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
+from benchmarks.frames import measure_frames
 from benchmarks.large_results import measure_large_results
 from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
@@ -54,6 +55,7 @@ CHAPTERS = (
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
     Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),
+    Chapter(name="frames", help="rows in frames on Spark, inline, and a bare script", measure=measure_frames, share=1.0),
     Chapter(
         name="spark", help="word count by the tool, by plain PySpark, on a cluster", measure=measure_spark, share=1.0
     ),

@@ -1,0 +1,143 @@
+"""Rows in frames that call a web server and PostgreSQL: on Spark, in the worker, and the same calls by a bare script."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+
+from benchmarks.bare_calls import run_bare
+from benchmarks.executions import Execution, put_database, run_playbook
+from benchmarks.figures import Figure, Goal, median
+from benchmarks.stack import Stack
+from benchmarks.web import items_server
+
+_ROUNDS = 3
+_ROWS_A_SECOND = 400
+"""A first guess, for how many rows are enough."""
+_FRAMES_AT_ONCE, _ROWS_AT_ONCE = 4, 4
+_SAVE = "INSERT INTO public.bench_rows (run, id, body) VALUES ($1, $2, $3)"
+_DOCUMENT = """
+workload: {rows: 1, web: "", run: ""}
+workflow:
+- step: enrich
+  loop:
+    in: "{{ range(rows) | list }}"
+    iterator: n
+    spec:
+      mode: parallel
+      max_in_flight: FRAMES
+      engine: ENGINE
+      frame: {max_rows: 50, max_seconds: 600, row_concurrency: ROWS}
+  tool:
+  - name: fetch
+    kind: http
+    url: "{{ web }}/items/{{ iter.n }}"
+  - name: save
+    kind: postgres
+    auth: bench_db
+    command: >-
+      INSERT INTO public.bench_rows (run, id, body) VALUES ('{{ run }}', {{ iter.n }}, $j${{ fetch.data | tojson }}$j$)
+"""
+_WAITING = """
+workload: {rows: 1, web: ""}
+workflow:
+- step: wait
+  loop:
+    in: "{{ range(rows) | list }}"
+    iterator: n
+    spec: {mode: parallel, max_in_flight: FRAMES, engine: ENGINE, frame: {max_rows: 20, max_seconds: 600}}
+  tool: {kind: http, url: "{{ web }}/items/{{ iter.n }}?ms=50"}
+"""
+_QUERY = """
+workflow:
+- {step: count, tool: {kind: spark, sql: SELECT sum(id) AS n FROM range(1000)}}
+"""
+_GROUP = "50-row frames: an HTTP call and an INSERT for each row"
+_WAITING_GROUP = "Frames whose rows wait for 50 ms, 8 in flight"
+
+
+@dataclass(slots=True)
+class _Taken:
+    """What a way to make the calls took, round by round."""
+
+    seconds: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+
+async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], None]) -> list[Figure]:
+    """Turn by turn, after one turn of each that warms up."""
+    rows = max(round(seconds * _ROWS_A_SECOND / 50) * 50, 200)
+    await put_database(stack, "bench_db")
+    await _make_table(stack)
+    taken = {way: _Taken() for way in ("bare", "inline", "spark")}
+    numbers = itertools.count()
+    with items_server() as web:
+        for turn, way in itertools.product(range(_ROUNDS + 1), taken):
+            count = rows if turn else min(rows, 400)
+            say(f"frames: {way}, {count} rows, {'to warm up' if not turn else f'{turn} of {_ROUNDS}'} …")
+            used = await _calls(stack, way, rows=count, web=web, run=f"{way}-{next(numbers)}")
+            if turn:
+                taken[way].seconds.append(used[0])
+                taken[way].processor.append(used[1])
+    figures = []
+    for way, one in taken.items():
+        figures += [
+            Figure(group=_GROUP, name=f"{way}: rows", value=rows / median(one.seconds), unit="/s", samples=_ROUNDS),
+            Figure(
+                group=_GROUP,
+                name=f"{way}: processor time per row (client, or the whole stack)",
+                value=median(one.processor) / rows * 1000,
+                unit="ms",
+            ),
+        ]
+    return [
+        *figures,
+        _times("inline as a multiple of bare", taken["inline"], taken["bare"], bound=1.25),
+        _times("spark as a multiple of inline", taken["spark"], taken["inline"], bound=1.3),
+    ]
+
+
+def _times(name: str, ours: _Taken, theirs: _Taken, *, bound: float) -> Figure:
+    ratios = [one / other for one, other in zip(ours.seconds, theirs.seconds, strict=True)]
+    goal = Goal(bound=bound, at_least=False)
+    return Figure(group=_GROUP, name=name, value=median(ratios), unit="times", goal=goal, samples=len(ratios))
+
+
+async def _calls(stack: Stack, way: str, *, rows: int, web: str, run: str) -> tuple[float, float]:
+    await stack.settle()
+    if way == "bare":
+        job = {"rows": rows, "web": web, "run": run, "ms": 0, "save": _SAVE, "dsn": stack.addresses.owner_dsn}
+        told = await run_bare({**job, "at_once": _FRAMES_AT_ONCE * _ROWS_AT_ONCE})
+        used = told["seconds"], told["processor"]
+    else:
+        before = stack.processor_seconds()
+        ran = await _run(stack, f"frames_{way}", _DOCUMENT, way, {"rows": rows, "web": web, "run": run})
+        used = ran.stage_seconds, sum(stack.processor_seconds_since(before).values())
+    connection = await asyncpg.connect(stack.addresses.owner_dsn)
+    try:
+        saved = await connection.fetchval("SELECT count(*) FROM public.bench_rows WHERE run = $1", run)
+    finally:
+        await connection.close()
+    if saved != rows:
+        raise RuntimeError(f"{way} saved {saved} rows of {rows}")
+    return used
+
+
+async def _make_table(stack: Stack) -> None:
+    connection = await asyncpg.connect(stack.addresses.owner_dsn)
+    try:
+        await connection.execute(
+            "CREATE TABLE IF NOT EXISTS public.bench_rows (run text, id integer, body text, PRIMARY KEY (run, id))"
+        )
+    finally:
+        await connection.close()
+
+
+async def _run(stack: Stack, name: str, document: str, engine: str, payload: dict[str, Any]) -> Execution:
+    shaped = document.replace("ENGINE", engine).replace("ROWS", str(_ROWS_AT_ONCE))
+    frames = str(8 if document is _WAITING else _FRAMES_AT_ONCE)
+    return await run_playbook(stack, name, shaped.replace("FRAMES", frames), payload)
