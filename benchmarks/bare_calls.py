@@ -14,6 +14,8 @@ import asyncpg
 import httpx
 from noetl_servicekit.event_loop import run_on_fast_loop
 
+_ROOT = str(Path(__file__).resolve().parents[1])
+
 
 async def calls(job: Mapping[str, Any]) -> float:
     """How many seconds it took, without the time to begin."""
@@ -38,7 +40,7 @@ async def run_bare(job: Mapping[str, Any]) -> dict[str, float]:
     """In a process of its own: seconds it took, and of the processor."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "benchmarks.bare_calls"),
-        cwd=str(Path(__file__).resolve().parents[1]),
+        cwd=_ROOT,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

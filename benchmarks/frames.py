@@ -1,4 +1,4 @@
-"""Rows in frames that call a web server and PostgreSQL: on Spark, in the worker, and the same calls by a bare script."""
+"""Rows in frames that call a web server and PostgreSQL: on Spark, in the worker, and by a bare script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from benchmarks.web import items_server
 _ROUNDS = 3
 _ROWS_A_SECOND = 400
 """A first guess, for how many rows are enough."""
-_FRAMES_AT_ONCE, _ROWS_AT_ONCE = 4, 4
+_FRAMES_AT_ONCE, _ROWS_AT_ONCE = 4, 2
+"""As many calls as a worker has connections to one database."""
 _SAVE = "INSERT INTO public.bench_rows (run, id, body) VALUES ($1, $2, $3)"
 _DOCUMENT = """
 workload: {rows: 1, web: "", run: ""}

@@ -55,7 +55,9 @@ CHAPTERS = (
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
     Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),
-    Chapter(name="frames", help="rows in frames on Spark, inline, and a bare script", measure=measure_frames, share=1.0),
+    Chapter(
+        name="frames", help="rows in frames on Spark, inline, and a bare script", measure=measure_frames, share=1.0
+    ),
     Chapter(
         name="spark", help="word count by the tool, by plain PySpark, on a cluster", measure=measure_spark, share=1.0
     ),

@@ -1,4 +1,4 @@
-"""A web server that costs next to nothing, so that its clients are what is measured: `/items/N` after `?ms=` of waiting."""
+"""A web server that costs next to nothing, so that its clients are what is measured: `/items/N`, after `?ms=`."""
 
 from __future__ import annotations
 

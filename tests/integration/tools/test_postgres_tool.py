@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import asyncpg
 import pytest
 from noetl_core.canonical import JsonValue, encode
+from noetl_core.ports.credentials import Credential
 from noetl_testkit.backends import PostgresBackend, fresh_database
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
 from noetl_testkit.until import until
@@ -19,6 +20,8 @@ from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.http_clients import HttpClients
 from noetl_worker.tools.postgres import PostgresTool
 from noetl_worker.tools.postgres_pools import PostgresLimits, PostgresPools
+from noetl_worker.tools.postgres_target import postgres_target
+from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptLimits, ScriptSources
 from noetl_worker.tools.shared_resources import SharingLimits
 
@@ -523,3 +526,42 @@ async def sleepers(dsn: str, count: int) -> bool:
 
 async def nobody_sleeps(dsn: str) -> bool:
     return await sleepers(dsn, 0)
+
+
+# --- sessions -----------------------------------------------------------------------------------------------
+
+
+async def test_each_call_finds_its_own_limits_whatever_the_call_before_it_has_set(tool: PostgresTool) -> None:
+    shown = "SELECT current_setting('statement_timeout') AS t, current_setting('search_path') AS p"
+
+    async def limits(sql: str, seconds: float) -> Any:
+        outcome = await tool.run(call(sql, timeout_seconds=seconds))
+        assert outcome.error is None
+        return outcome.result()
+
+    first = await limits(f"SET search_path = nowhere; SELECT pg_advisory_lock(7); {shown}", 10.0)
+    assert first["rows"] == [{"t": "15s", "p": "nowhere"}]
+    same = await limits(f"SET statement_timeout = 0; {shown}", 10.0)
+    assert same["rows"][0]["t"] == "0"
+    assert (await limits(shown, 10.0))["rows"] == [{"t": "15s", "p": '"$user", public'}]
+    assert (await limits(shown, 20.0))["rows"][0]["t"] == "25s"
+    assert (await limits("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'", 20.0))["rows"] == [{"n": 0}]
+
+
+async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
+    pools: PostgresPools, tool: PostgresTool, dsn: str
+) -> None:
+    """The logger hears what is no statement of the call: one request, which gives back and sets for the next."""
+    await tool.run(call("CREATE TABLE t (a int)"))
+    await tool.run(call("INSERT INTO t VALUES (1)"))
+    target = postgres_target(Credential(name="db", type="postgres", data={"dsn": dsn}))
+    owner = Owner(tenant_id="default", organization_id="default")
+    asked: list[str] = []
+    async with pools.connection(owner, target, timeout_seconds=60.0) as connection:
+        connection.add_query_logger(lambda record: asked.append(record.query))
+    assert len(asked) == 1, "given back"
+    await tool.run(call("INSERT INTO t VALUES (2)"))
+
+    assert len(asked) == 2
+    assert asked[1].startswith("SELECT pg_advisory_unlock_all()")
+    assert "SET statement_timeout = 65000" in asked[1]

@@ -14,6 +14,7 @@ from noetl_core.playbook.model import KeychainEntry, KeychainScope, ToolKind
 from noetl_core.playbook.references import referenced_paths
 from noetl_servicekit.logging import get_logger
 
+from noetl_worker.application.frame_credentials import forget_credentials
 from noetl_worker.application.kept_secrets import KeptSecrets, Secret, SecretKey, Unresolved
 from noetl_worker.application.known_secrets import secrets_in_names
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -72,7 +73,10 @@ class Keychain:
 
     def learn_from(self, call: ToolCall, outcome: Outcome) -> None:
         """What a server has refused is fetched anew by the next call, however long it was meant to last."""
-        if call.keychain and outcome.error is not None and outcome.error.kind is ErrorKind.AUTH:
+        if outcome.error is None or outcome.error.kind is not ErrorKind.AUTH:
+            return
+        forget_credentials()
+        if call.keychain:
             self._kept.forget(tenant_id=call.tenant_id, organization_id=call.organization_id, names=call.keychain)
 
     async def _open(self, entry: KeychainEntry, call: ToolCall) -> JsonObject | None:

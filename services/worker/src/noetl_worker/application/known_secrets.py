@@ -48,6 +48,8 @@ class KnownSecrets:
 
     def add(self, *values: str) -> None:
         """Learn values, in all the ways in which they may be spelled."""
+        if all(len(value) < _MIN_CHARACTERS for value in values):
+            return
         found = set(self._spellings)
         for value in values:
             if len(value) >= _MIN_CHARACTERS:

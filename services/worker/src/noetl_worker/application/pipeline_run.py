@@ -209,7 +209,7 @@ class PipelineRun:
         if tool.set and outcome.error is None:
             self.scope.set_from_task(tool.set, outcome, label=label, attempt=attempt, now=self.now)
         see = partial(self.scope.with_outcome, outcome, label=label, attempt=attempt)
-        action = choose(tool.rules, see(), failed=outcome.error is not None, now=self.now)
+        action = choose(tool.rules, see() if tool.rules else {}, failed=outcome.error is not None, now=self.now)
         for assignment in action.set:
             try:
                 self.scope.assign([assignment], see, now=self.now)

@@ -23,6 +23,7 @@ from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
 from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.failed_rows import places_of, told_failed
+from noetl_worker.application.frame_credentials import credentials_of_frame
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
@@ -129,6 +130,12 @@ class RunFrame:
         frame, step = command.frame, playbook.steps[command.step]
         if frame is None or step.loop is None:
             raise AssertionError("not a frame")
+        with credentials_of_frame():
+            return await self._ended(command, playbook, place, frame, step)
+
+    async def _ended(
+        self, command: GrantedCommand, playbook: Playbook, place: ResultPlace, frame: FrameRows, step: Step
+    ) -> CommandEnd:
         began = self._clock()
         try:
             names = await self._names(command, playbook)

@@ -33,6 +33,7 @@ from noetl_servicekit.tracing import current_traceparent
 from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.claim_rows import ClaimRows
+from noetl_worker.application.frame_credentials import FetchedOncePerFrame
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
@@ -143,19 +144,20 @@ async def open_working(
         channel = await stack.enter_async_context(connect(settings.api_address, token))
         tables = ArrowTables(compression=settings.table_compression)
         data = Data(payloads=payloads, tables=tables, rows=LoadRows(payloads, tables))
+        credentials = FetchedOncePerFrame(ResolvedCredentials(channel))
         tools = await stack.enter_async_context(
             build_toolbox(
                 tool_settings,
                 payloads=payloads,
                 tables=tables,
-                credentials=ResolvedCredentials(channel),
+                credentials=credentials,
                 variables=variables,
                 more_tools=more_tools(data),
             )
         )
         keychain = await stack.enter_async_context(
             open_keychain(
-                credentials=ResolvedCredentials(channel),
+                credentials=credentials,
                 variables=variables,
                 sign=sign_rs256,
                 count=lambda kind, outcome: metrics.keychain.labels(kind, outcome).inc(),

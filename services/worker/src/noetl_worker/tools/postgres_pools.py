@@ -47,12 +47,46 @@ class PoolKey:
     max_size: int
 
 
+class SessionSettings:
+    """What the connections of a pool are set to: one that is given back is set for its next call in the same breath.
+
+    Calls that come after each other are mostly alike, rows of a loop for one: those find a session as they want it.
+    """
+
+    def __init__(self) -> None:
+        self._by_process: dict[int, str] = {}
+
+    def forget(self, connection: Any) -> None:
+        """It is new, whatever another one was whose process had the same number."""
+        self._by_process.pop(connection.get_server_pid(), None)
+
+    async def want(self, connection: Any, settings: str) -> None:
+        """Have a session of these settings."""
+        process = connection.get_server_pid()
+        if self._by_process.get(process) != settings:
+            self._by_process.pop(process, None)
+            await connection.execute(settings)
+            self._by_process[process] = settings
+
+    async def reset(self, connection: Any) -> None:
+        """Nothing of what a call has set, locked or listens to is left when its connection is given back."""
+        settings = self._by_process.pop(connection.get_server_pid(), "")
+        await connection.execute(f"{connection.get_reset_query()}{settings}")
+        self._by_process[connection.get_server_pid()] = settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SharedPool:
+    pool: Any
+    settings: SessionSettings
+
+
 class PostgresPools:
     """Lends connections."""
 
     def __init__(self, limits: PostgresLimits | None = None) -> None:
         self.limits = limits or PostgresLimits()
-        self._pools: SharedResources[PoolKey, Any] = SharedResources(limits=self.limits.sharing, close=_close)
+        self._pools: SharedResources[PoolKey, _SharedPool] = SharedResources(limits=self.limits.sharing, close=_close)
         self._notices_absence: dict[tuple[str, int], bool] = {}
 
     async def __aenter__(self) -> Self:
@@ -79,8 +113,8 @@ class PostgresPools:
         size = min(max_size or self.limits.max_connections_per_pool, self.limits.max_connections_per_pool)
         key = PoolKey(owner=owner, target=target, max_size=size)
         async with (
-            self._pools.use(key, lambda: self._open(key)) as pool,
-            pool.acquire(timeout=min(self.limits.wait_seconds, timeout_seconds)) as connection,
+            self._pools.use(key, lambda: self._open(key)) as shared,
+            shared.pool.acquire(timeout=min(self.limits.wait_seconds, timeout_seconds)) as connection,
         ):
             milliseconds = round((timeout_seconds + _SERVER_GRACE_SECONDS) * 1000)
             settings = [
@@ -89,13 +123,14 @@ class PostgresPools:
             ]
             if self._notices_absence.get((target.host, target.port)):
                 settings.append(_CLIENT_CHECK)
-            await connection.execute("; ".join(settings))
+            await shared.settings.want(connection, "; ".join(settings))
             yield connection
 
-    async def _open(self, key: PoolKey) -> Any:
-        target = key.target
+    async def _open(self, key: PoolKey) -> _SharedPool:
+        target, settings = key.target, SessionSettings()
 
         async def prepare(connection: Any) -> None:
+            settings.forget(connection)
             await set_codecs(connection)
             place = (target.host, target.port)
             if place not in self._notices_absence:
@@ -106,7 +141,7 @@ class PostgresPools:
                 else:
                     self._notices_absence[place] = True
 
-        return await asyncpg.create_pool(
+        pool = await asyncpg.create_pool(
             host=target.host,
             port=target.port,
             user=target.user,
@@ -121,12 +156,14 @@ class PostgresPools:
             # Statements are written by people and seldom twice the same; poolers in between know none either.
             statement_cache_size=0,
             init=prepare,
+            reset=settings.reset,
         )
+        return _SharedPool(pool=pool, settings=settings)
 
 
-async def _close(pool: Any) -> None:
+async def _close(shared: _SharedPool) -> None:
     try:
         async with asyncio.timeout(2.0):
-            await pool.close()
+            await shared.pool.close()
     except TimeoutError:
-        pool.terminate()
+        shared.pool.terminate()
