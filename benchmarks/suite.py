@@ -19,6 +19,7 @@ from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
 from benchmarks.frames import measure_frames
 from benchmarks.large_results import measure_large_results
+from benchmarks.long_runs import measure_long_runs
 from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
@@ -52,6 +53,7 @@ CHAPTERS = (
     Chapter(name="latency", help="a two-step playbook, one at a time", measure=measure_latency, share=2.0),
     Chapter(name="delivery", help="commit to consumer", measure=measure_delivery, share=1.5),
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
+    Chapter(name="steps", help="an execution of 10,000 steps", measure=measure_long_runs, share=1.0),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
     Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),

@@ -72,6 +72,24 @@ _ROOM = (
         "go on; only cancelling cascades",
     ),
     (
+        "words that are falsy as text (`no`, `off`, `0`, …)",
+        "so where a condition has its value: `when`, `stop_when`; inside templates `not`, `and` and `if` are Jinja2's, "
+        "to which any text but the empty one is true",
+    ),
+    (
+        "JSON text as `in` of a loop",
+        "text that holds a list or a map is parsed; any other text, also that of a number, is one item",
+    ),
+    (
+        "`status, error, http, pg, py, meta, ref` below `output`",
+        "always those of the envelope: a good end has no `output.error`, also if its result has a field of that name "
+        "or a rule has continued after an error; such fields are below `output.data`",
+    ),
+    (
+        "`output.scope`",
+        "is told with the reference; whatever it says, nothing is deleted that an event refers to",
+    ),
+    (
         "waits between attempts",
         "up to a tenth longer than written, by chance, so that many do not come back at once; at most a year",
     ),

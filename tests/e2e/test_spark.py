@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from noetl_testkit.eventually import eventually
@@ -9,6 +10,7 @@ from noetl_testkit.local_stack import LocalStack
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "howto" / "spark.yaml"
 WORD_COUNT = EXAMPLE.with_name("word_count.yaml")
+OF_THE_LANGUAGE = EXAMPLE.parents[1] / "language" / "word_count.yaml"
 START_SECONDS = 400.0
 """A JVM on a busy machine."""
 GONE = (FileNotFoundError, ProcessLookupError)
@@ -45,7 +47,9 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def test_the_example_runs_and_nothing_of_its_session_outlives_a_killed_worker(stack: LocalStack) -> None:
+def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
+    stack: LocalStack, tmp_path: Path
+) -> None:
     ran = stack.noetl("run", str(EXAMPLE), "-o", "json", seconds=START_SECONDS)
     assert ran.code == 0, ran
     results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
@@ -60,6 +64,16 @@ def test_the_example_runs_and_nothing_of_its_session_outlives_a_killed_worker(st
     assert ran.code == 0, ran
     results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
     assert results["report"] == {"words": 8, "total": 600_000, "partitions": 2}
+
+    for name, text in (("one", "a b a"), ("two", "b a")):
+        (tmp_path / name).write_text(text)
+    payload = tmp_path / "payload.json"
+    payload.write_text(json.dumps({"files": [str(tmp_path / name) for name in ("one", "two", "missing")]}))
+    ran = stack.noetl("run", str(OF_THE_LANGUAGE), "--payload", str(payload), "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    assert {row["word"]: row["n"] for row in results["total"]["rows"]} == {"a": 3, "b": 2}
+    assert results["tally"]["stats"] == {"total": 3, "success": 2, "failed": 1}
 
     session = session_of(stack.pid("worker"))
     assert len(session) >= 2, "a driver and a JVM"
