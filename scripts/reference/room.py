@@ -35,6 +35,10 @@ _ROOM = (
         "an execution fails with the first that nobody handled; its own timeout and `execution.visit_cap` precede it",
     ),
     (
+        "`set` of a task that failed",
+        "is left out, since there is no result to take from; `set` of the rule that matches is done",
+    ),
+    (
         "`set` of a step that failed",
         "is left out after a failed call, also one that took too long; it is done after a failed loop, whose event is "
         "`loop.done`; if `set` itself fails, nothing of it is set",
@@ -84,6 +88,10 @@ _ROOM = (
         "`status, error, http, pg, py, meta, ref` below `output`",
         "always those of the envelope: a good end has no `output.error`, also if its result has a field of that name "
         "or a rule has continued after an error; such fields are below `output.data`",
+    ),
+    (
+        "the node of a pipeline's command",
+        "in events every node is the step, so that one name finds all of an activation; labels are in `_task` and logs",
     ),
     (
         "`output.scope`",

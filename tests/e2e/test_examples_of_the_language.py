@@ -32,7 +32,30 @@ DATABASE = (
        UPDATE customer SET score = (one->>'score')::float FROM jsonb_array_elements(scores::jsonb) one
        WHERE id = (one->>'id')::int $$""",
 )
+READER = (
+    "CREATE ROLE playbook_reader LOGIN PASSWORD 'reads-only'",
+    "GRANT USAGE ON SCHEMA noetl TO playbook_reader",
+    "GRANT SELECT ON noetl.event, noetl.stage, noetl.frame TO playbook_reader",
+)
+OWN_EVENTS = """
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: own_events}
+workflow:
+- {step: first, loop: {in: [1, 2]}, tool: {kind: noop, result: "{{ item }}"}, next: {arcs: [{step: look}]}}
+- step: look
+  tool:
+    kind: postgres
+    auth: events_db
+    command: |
+      SELECT event_type, node_id, node_name, status, created_at, result ->> 'status' AS ended, context
+      FROM noetl.event WHERE execution_id = {{ execution_id }} AND event_type = 'call.done' ORDER BY stream_version;
+      SELECT (SELECT count(*) FROM noetl.stage) + (SELECT count(*) FROM noetl.frame) AS n
+"""
 CLEARED = (
+    "REVOKE ALL ON noetl.event, noetl.stage, noetl.frame FROM playbook_reader",
+    "REVOKE ALL ON SCHEMA noetl FROM playbook_reader",
+    "DROP ROLE playbook_reader",
     "DROP PROCEDURE save_orders, save_scores",
     "DROP TABLE shop_order, customer",
 )
@@ -82,12 +105,14 @@ def api() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def database(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    address = urlsplit(stack.owner_dsn)
+    reader = address._replace(netloc=f"playbook_reader:reads-only@{address.hostname}:{address.port}").geturl()
     file = tmp_path_factory.mktemp("credentials") / "dsn.json"
-    file.write_text(json.dumps({"dsn": stack.owner_dsn}))
-    for name in ("shop_db", "crm_db"):
+    for name, dsn in (("shop_db", stack.owner_dsn), ("crm_db", stack.owner_dsn), ("events_db", reader)):
+        file.write_text(json.dumps({"dsn": dsn}))
         put = stack.noetl("credential", "put", name, "--type", "postgres", "--data-file", str(file))
         assert put.code == 0, put
-    execute(stack.owner_dsn, *DATABASE)
+    execute(stack.owner_dsn, *DATABASE, *READER)
     yield stack.owner_dsn
     execute(stack.owner_dsn, *CLEARED)
 
@@ -107,6 +132,7 @@ def outcomes(stack: LocalStack, database: str) -> Mapping[str, Came | BaseExcept
             )
             for name in NAMES
         ]
+        cases.append(Case(name="own_events", rule="§13.1", document=OWN_EVENTS, expect={}))
         return asyncio.run(run_all(cases, stack.endpoint, stack.home.root / "payloads"))
 
 
@@ -157,3 +183,16 @@ def test_a_parallel_loop_over_a_sub_playbook(outcomes: Mapping[str, Came | BaseE
         ("north", 5, "completed"),
         ("south", 5, "completed"),
     ]
+
+
+def test_a_playbook_reads_its_own_events_by_the_names_of_the_language(
+    outcomes: Mapping[str, Came | BaseException],
+) -> None:
+    looked = ended(outcomes, "own_events").results["look"]["command_0"]
+
+    assert looked["row_count"] == 2
+    for row in looked["rows"]:
+        assert (row["node_id"], row["node_name"], row["status"], row["ended"]) == ("first", "first", "ok", "ok")
+        assert row["created_at"].startswith("20")
+        assert row["context"]["command_id"]
+        assert row["context"]["loop_event_id"].startswith("loop_")

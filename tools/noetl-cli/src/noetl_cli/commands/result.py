@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import NoetlError, NotFound
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.payloads import payload_ref_of
+from noetl_core.ports.event_log import Scope
 from noetl_servicekit.chunk_rows import LoadRows, is_streamed
 from noetl_servicekit.loop_results import LoopResults, is_loop_reference
 
@@ -61,7 +63,8 @@ async def show_outcome(state: State, server: Server) -> None:
         return
     try:
         async with connected(server) as clients:
-            value = await _read(clients, execution.execution_id, execution.steps[step].result or {})
+            scope = Scope(tenant_id=execution.tenant_id, organization_id=execution.organization_id)
+            value = await _read(clients, scope, execution.execution_id, execution.steps[step].result or {})
     except NoetlError:
         return  # it is a courtesy; `noetl result` says what is wrong
     if execution.status is ExecutionStatus.COMPLETED:
@@ -96,22 +99,23 @@ async def _results(server: Server, execution_id: int, step: str | None) -> dict[
             if step not in wanted:
                 raise NotFound("result of step", step, code="execution.result_not_found")
             wanted = [step]
-        return {name: await _read(clients, execution_id, steps[name]["result"]) for name in wanted}
+        scope = Scope(tenant_id=view.tenant_id, organization_id=view.organization_id)
+        return {name: await _read(clients, scope, execution_id, steps[name]["result"]) for name in wanted}
 
 
-async def _read(clients: Clients, execution_id: int, result: Mapping[str, Any]) -> Any:
-    """The value that a result refers to; null when there is none."""
+async def _read(clients: Clients, scope: Scope, execution_id: int, result: Mapping[str, Any]) -> Any:
+    """The value that a result refers to, with the rows that went out in chunks; null when there is none."""
     reference = result.get("reference")
     if not reference:
         return None
     load_rows = LoadRows(clients.payloads, StoredTables())
     if is_loop_reference(reference):
-        return await LoopResults(clients.events, load_rows.values)(None, execution_id, result)
-    ref = payload_ref_of(reference)
-    value = await load_rows.values.get(ref)
+        value: JsonValue = await LoopResults(clients.events, load_rows.values)(scope, execution_id, result)
+    else:
+        value = await load_rows.values.get(payload_ref_of(reference))
     if not is_streamed(value):
         return value
-    return await load_rows(value, tenant_id=ref.tenant_id, organization_id=ref.organization_id)
+    return await load_rows(value, tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
 
 def _shown(value: Any) -> str:

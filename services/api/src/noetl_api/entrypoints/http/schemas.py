@@ -233,8 +233,13 @@ class EventOut(BaseModel):
     @classmethod
     def of(cls, stored: StoredEvent) -> EventOut:
         envelope = stored.envelope()
-        ids = {"command_id": envelope.command_id, "stage_id": envelope.stage_id, "frame_id": envelope.frame_id}
-        status = envelope.result.get("status") if envelope.result else None
+        ids = {
+            "command_id": envelope.command_id,
+            "stage_id": envelope.stage_id,
+            "frame_id": envelope.frame_id,
+            "loop_event_id": envelope.meta.get("loop_id"),
+        }
+        status = (envelope.result or envelope.meta).get("status")
         return cls(
             event_id=str(envelope.event_id),
             execution_id=str(envelope.execution_id),
