@@ -16,6 +16,7 @@ import pytest
 from noetl_cli.dev.sql import execute, fetch_value
 from noetl_testkit.conformance import Came, Case, run_all
 from noetl_testkit.local_stack import LocalStack
+from noetl_testkit.result_sizes import check_result_sizes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "language"
 NAMES = ("hello", "conditional", "pipeline", "cursor", "sub_playbooks")
@@ -142,6 +143,7 @@ def ended(outcomes: Mapping[str, Came | BaseException], name: str) -> Came:
     assert not came.problems
     assert came.state is not None
     assert (came.state.execution.status.value, came.state.execution.error) == ("COMPLETED", None)
+    check_result_sizes(event.envelope.result for event in came.events)
     return came
 
 

@@ -13,19 +13,19 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from noetl_core.canonical import encode
 from noetl_testkit.conformance import Came, Case, run_all
 from noetl_testkit.local_stack import LocalStack
-from noetl_worker.application.event_result import MAX_CONTEXT_BYTES
+from noetl_testkit.result_sizes import check_result_sizes
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = frozenset({"spark", "word_count"})
 """Have tests of their own: a JVM that starts is no good company for examples about time."""
 EXAMPLES = sorted(file for file in (ROOT / "examples" / "howto").glob("*.yaml") if file.stem not in ELSEWHERE)
-PLAYBOOKS = [ROOT / "examples" / "playbooks" / f"{name}.yaml" for name in ("conditional", "failing", "two_steps")]
+PLAYBOOKS = [
+    ROOT / "examples" / "playbooks" / f"{name}.yaml" for name in ("conditional", "failing", "hello_world", "two_steps")
+]
 """Have tests of their own; here only their events are looked at."""
 CLIENT_SECRET = "a-client-secret-of-the-shop"
-TYPICAL_RESULT_BYTES = 2048
 TOKEN = "the-access-token-of-the-shop"
 
 EXPECTED: Mapping[str, Mapping[str, Any]] = {
@@ -142,9 +142,7 @@ def test_what_events_tell_of_results_is_small(file: Path, outcomes: Mapping[str,
     came = outcomes[file.stem]
 
     assert isinstance(came, Came), repr(came)
-    sizes = sorted(len(encode(dict(event.envelope.result))) for event in came.events if event.envelope.result)
-    assert sizes[(len(sizes) * 99 - 1) // 100] < TYPICAL_RESULT_BYTES
-    assert sizes[-1] < MAX_CONTEXT_BYTES + TYPICAL_RESULT_BYTES
+    check_result_sizes(event.envelope.result for event in came.events)
 
 
 def test_no_secret_of_the_keychain_is_in_any_event_or_result(outcomes: Mapping[str, Came | BaseException]) -> None:

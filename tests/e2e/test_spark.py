@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack
+from noetl_testkit.result_sizes import check_result_sizes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "howto" / "spark.yaml"
 WORD_COUNT = EXAMPLE.with_name("word_count.yaml")
@@ -47,12 +49,20 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
+def run_example(stack: LocalStack, file: Path, *options: str) -> dict[str, Any]:
+    """The results of an example that ended well, and told little of them in its events."""
+    ran = stack.noetl("run", str(file), *options, "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    events = stack.noetl("events", ran.document["execution_id"], "-o", "json").document["events"]
+    check_result_sizes(event["result"] for event in events)
+    results: dict[str, Any] = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    return results
+
+
 def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     stack: LocalStack, tmp_path: Path
 ) -> None:
-    ran = stack.noetl("run", str(EXAMPLE), "-o", "json", seconds=START_SECONDS)
-    assert ran.code == 0, ran
-    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    results = run_example(stack, EXAMPLE)
     assert results["report"] == {
         "columns": ["land", "orders", "amount"],
         "orders": {"Italy": 3, "Norway": 3, "Peru": 4},
@@ -60,18 +70,14 @@ def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     }
     assert results["by_land"]["schema"][0] == {"name": "land", "type": "string"}
 
-    ran = stack.noetl("run", str(WORD_COUNT), "-o", "json", seconds=START_SECONDS)
-    assert ran.code == 0, ran
-    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    results = run_example(stack, WORD_COUNT)
     assert results["report"] == {"words": 8, "total": 600_000, "partitions": 2}
 
     for name, text in (("one", "a b a"), ("two", "b a")):
         (tmp_path / name).write_text(text)
     payload = tmp_path / "payload.json"
     payload.write_text(json.dumps({"files": [str(tmp_path / name) for name in ("one", "two", "missing")]}))
-    ran = stack.noetl("run", str(OF_THE_LANGUAGE), "--payload", str(payload), "-o", "json", seconds=START_SECONDS)
-    assert ran.code == 0, ran
-    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    results = run_example(stack, OF_THE_LANGUAGE, "--payload", str(payload))
     assert {row["word"]: row["n"] for row in results["total"]["rows"]} == {"a": 3, "b": 2}
     assert results["tally"]["stats"] == {"total": 3, "success": 2, "failed": 1}
 
