@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from noetl_core.append import END_KEY
-from noetl_core.canonical import encode
+from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, FrameHasRows, InvalidInput, LeaseLost, NoetlError
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.payloads import refer_to
@@ -673,3 +673,18 @@ async def test_a_scaler_sees_frames_that_workers_could_run_and_readers_all_that_
     assert backlog_of([frames.planning.state]) == {("default", "running"): 1, ("default", "waiting"): 2}
     backlog = frame_backlog_of([frames.planning.state])
     assert (backlog["loop", "running"], backlog["loop", "waiting"], backlog["fanout", "waiting"]) == (1, 9, 0)
+
+
+async def test_how_far_calls_are_stands_in_the_heartbeats_of_commands_and_frames() -> None:
+    frames = await begun(rows(), n=4)
+    frame = await frames.claim(0)
+    told: JsonObject = {"engine": "spark", "tasks_done": 1, "tasks": 2}
+
+    await frames.planning.actors.heartbeat_frames(WORKER, [frame.key], progress={frame.key: told})
+    await frames.run_out(frame)
+    command = await frames.planning.claim("after")
+    await frames.planning.actors.heartbeat(WORKER, [command.key], progress={command.key: told})
+    await frames.planning.actors.heartbeat(WORKER, [command.key])
+
+    beats = [one.envelope for one in frames.planning.events() if one.envelope.event_type.endswith(".heartbeat")]
+    assert [one.meta.get("progress") for one in beats] == [told, told, None]

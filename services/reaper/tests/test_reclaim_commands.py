@@ -136,7 +136,7 @@ class Planner:
     async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
         raise AssertionError("the reaper tells nothing")
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey], **_: Any) -> Heartbeats:
         raise AssertionError("the reaper keeps nothing alive")
 
 

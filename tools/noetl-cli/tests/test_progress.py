@@ -20,6 +20,7 @@ from noetl_testkit.histories import (
     done,
     failed,
     failed_call,
+    heartbeat,
     initialized,
     issued,
     started,
@@ -212,3 +213,26 @@ def test_a_loop_is_one_row_that_counts_its_items(capsys: pytest.CaptureFixture[s
 
 def test_a_row_that_never_ran_took_no_time() -> None:
     assert Row(step="a", status=RowStatus.SKIPPED).seconds(datetime.max) is None
+
+
+def test_how_far_spark_is_stands_beside_its_step_until_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    history = History()
+    command = issued(history, "count")
+    told = {"engine": "spark", "stages_done": 1, "stages": 3, "tasks_done": 40, "tasks": 200}
+    history.add(initialized())
+    history.add(WorkflowInitialized(entry_step="count"), StepEntered(step="count", activation=1), command)
+    history.add(claimed(command), started(command))
+    history.add(replace(heartbeat(command), progress=told))
+    history.add(heartbeat(command))
+    progress = Progress(EXECUTION)
+    display = PlainDisplay(progress)
+    for event in history.stored:
+        display.take(event, now=event.ingest_time + TRAVEL)
+
+    (row,) = progress.rows()
+    assert row.call == "Spark: stage 1 of 3, task 40 of 200"
+    assert capsys.readouterr().out.count("Spark: stage 1 of 3, task 40 of 200") == 1
+    history.add(done(command), StepExited(step="count", activation=1, status="ok"), completed(command))
+    for event in history.stored[-3:]:
+        display.take(event, now=event.ingest_time + TRAVEL)
+    assert progress.rows()[0].call == ""

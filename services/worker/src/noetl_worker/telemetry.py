@@ -1,5 +1,7 @@
 """What a worker counts."""
 
+from collections.abc import Callable
+
 from noetl_core.ports.spark import SparkProgress, SparkWork
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.metrics import MetricSet
@@ -86,6 +88,8 @@ class SparkTelemetry:
         self._running = metrics.gauge("noetl_worker_spark_calls_running", "Calls that run in the session.")
         self._slots = metrics.gauge("noetl_worker_spark_slots", "Slots of stages that are on Spark, or about to be.")
         self._frames = metrics.counter("noetl_worker_spark_frames_total", "Frames that have ended in tasks of Spark.")
+        self.on_progress: Callable[[SparkWork, SparkProgress], None] = lambda call, progress: None
+        """Who else wants to know how far calls are."""
 
     def session(self, state: str) -> None:
         """starting, ready, stopped, lost or failed."""
@@ -107,6 +111,7 @@ class SparkTelemetry:
 
     def progress(self, call: SparkWork, progress: SparkProgress) -> None:
         """Spark's own count of stages and tasks."""
+        self.on_progress(call, progress)
         logger.info(
             "spark.progress",
             execution_id=call.execution_id,

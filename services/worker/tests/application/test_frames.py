@@ -236,10 +236,10 @@ class Planners:
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
         return tuple(ClaimOutcome(key=key, refusal="command.held") for key in keys)
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey], **_: Any) -> Heartbeats:
         return Heartbeats(lost=frozenset(keys))
 
-    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey], **_: Any) -> FrameBeats:
         self.heard += keys
         await self.answers.wait()
         return FrameBeats()

@@ -21,8 +21,10 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
+from noetl_core.ports.spark import SparkCall, SparkProgress
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
+from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.command_end import CommandEnd, CommandPark
 from noetl_worker.application.persist_before_emit import nothing_stored
 from noetl_worker.application.resting import Resting
@@ -61,6 +63,7 @@ class Planner:
         self.trouble: list[NoetlError] = []
         self.wanted_next: list[bool] = []
         self.parked: list[tuple[str, str, float]] = []
+        self.progress: list[dict[CommandKey, Any]] = []
         self.park_gate = asyncio.Event()
         self.park_gate.set()
 
@@ -91,7 +94,10 @@ class Planner:
     async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
         raise AssertionError("nothing streams here")
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, Any] | None = None
+    ) -> Heartbeats:
+        self.progress.append(dict(progress or {}))
         if self.trouble:
             raise self.trouble.pop(0)
         return Heartbeats(
@@ -569,3 +575,34 @@ async def test_a_frame_that_a_claim_has_brought_is_not_begun_by_the_commit_befor
     await until(lambda: slots.busy == 0)
     assert begun == ["s/0/1", "s/1/1"]
     assert planner.completed == [("s/0/1", "ok"), ("s/1/1", "ok")]
+
+
+async def test_how_far_calls_of_spark_are_is_told_once_with_a_heartbeat() -> None:
+    planner, progress, gate = Planner(command("a")), CallProgress(), asyncio.Event()
+
+    async def wait(command: GrantedCommand) -> CommandEnd:
+        await gate.wait()
+        return OK
+
+    slots = Slots(planner, wait, worker=ADA, size=2, metrics=WorkerMetrics(MetricSet()), progress=progress)
+    (key,) = planner.known
+    await slots.claim([key])
+    step = planner.known[key].step
+    call = SparkCall(
+        call_id="c", tenant_id="t", organization_id="o", execution_id=str(key.execution_id), step=step, sql="SELECT 1"
+    )
+    await slots.heartbeat()
+    has_news = [slots.has_news]
+
+    progress.spark(call, SparkProgress(stages_done=0, stages=2, tasks_done=1, tasks=9))
+    progress.spark(call, SparkProgress(stages_done=1, stages=2, tasks_done=8, tasks=9))
+    has_news.append(slots.has_news)
+    await slots.heartbeat()
+    await slots.heartbeat()
+
+    assert has_news == [False, True]
+
+    told = {"engine": "spark", "stages_done": 1, "stages": 2, "tasks_done": 8, "tasks": 9}
+    assert planner.progress == [{}, {key: told}, {}]
+    gate.set()
+    await slots.drain(seconds=10.0)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
-from noetl_core.canonical import encode
+from noetl_core.canonical import JsonObject, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner, Unavailable
@@ -119,11 +119,14 @@ class CommandClient:
         )
         return (await self._call(self._shard(key), _tell_chunk(request, self._timeout))).taken
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
+    ) -> Heartbeats:
         """Keep claims alive, each shard's with its owner; those of a shard without one stay unanswered."""
-        groups = self._by_shard(keys)
+        groups, told = self._by_shard(keys), progress or {}
         answers = await asyncio.gather(
-            *(self._heartbeat_group(shard, worker, group) for shard, group in groups.items()), return_exceptions=True
+            *(self._heartbeat_group(shard, worker, group, told) for shard, group in groups.items()),
+            return_exceptions=True,
         )
         lost: set[CommandKey] = set()
         unanswered: set[CommandKey] = set()
@@ -135,9 +138,17 @@ class CommandClient:
                 unanswered |= answer.unanswered
         return Heartbeats(lost=frozenset(lost), unanswered=frozenset(unanswered))
 
-    async def _heartbeat_group(self, shard: int, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def _heartbeat_group(
+        self, shard: int, worker: Worker, keys: Sequence[CommandKey], progress: Mapping[CommandKey, JsonObject]
+    ) -> Heartbeats:
         request = pb.HeartbeatRequest(
-            worker=mapping.worker_message(worker), keys=[mapping.key_message(key) for key in keys]
+            worker=mapping.worker_message(worker),
+            keys=[mapping.key_message(key) for key in keys],
+            progress=[
+                pb.CommandProgress(key=mapping.key_message(key), progress_json=encode(progress[key]))
+                for key in keys
+                if key in progress
+            ],
         )
         return mapping.heartbeats(await self._call(shard, _heartbeat(request, self._timeout)))
 

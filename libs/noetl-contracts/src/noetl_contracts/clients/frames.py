@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from noetl.frame.v1 import frame_pb2 as pb
 from noetl.frame.v1 import frame_pb2_grpc as pb_grpc
-from noetl_core.canonical import encode
+from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import NoetlError
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED, Variables, Worker
@@ -121,21 +121,33 @@ class FrameClient:
         return mapping.commit(response)
 
     async def heartbeat_frames(
-        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+        self,
+        worker: Worker,
+        keys: Sequence[FrameKey],
+        *,
+        lease_seconds: float = 0,
+        progress: Mapping[FrameKey, JsonObject] | None = None,
     ) -> FrameBeats:
         """Keep frames, each execution's with its owner; those of one without stay unanswered."""
         groups = _by_execution(keys).values()
-        beats = await asyncio.gather(*(self._beat(worker, group, lease_seconds) for group in groups))
+        beats = await asyncio.gather(*(self._beat(worker, group, lease_seconds, progress or {}) for group in groups))
         return FrameBeats(
             lost=frozenset[FrameKey]().union(*(one.lost for one in beats)),
             unanswered=frozenset[FrameKey]().union(*(one.unanswered for one in beats)),
         )
 
-    async def _beat(self, worker: Worker, keys: Sequence[FrameKey], lease_seconds: float) -> FrameBeats:
+    async def _beat(
+        self, worker: Worker, keys: Sequence[FrameKey], lease_seconds: float, progress: Mapping[FrameKey, JsonObject]
+    ) -> FrameBeats:
         request = pb.HeartbeatRequest(
             worker=command_mapping.worker_message(worker),
             keys=[mapping.key_message(key) for key in keys],
             lease_seconds=lease_seconds,
+            progress=[
+                pb.FrameProgress(key=mapping.key_message(key), progress_json=encode(progress[key]))
+                for key in keys
+                if key in progress
+            ],
         )
         try:
             response = await self._owners.call_owner(

@@ -7,7 +7,7 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 from noetl.command.v1 import command_pb2 as pb
-from noetl_core.canonical import decode, encode
+from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
@@ -27,6 +27,8 @@ from noetl_core.ports.steering import SteerAction
 from noetl_contracts.mapping import streams
 from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref_message
 from noetl_contracts.mapping.times import moment, timestamp
+
+MAX_PROGRESS_BYTES: Final = 1024
 
 STEER_ACTIONS: Final[Mapping[SteerAction, pb.SteerAction.ValueType]] = {
     SteerAction.PAUSE: pb.STEER_ACTION_PAUSE,
@@ -76,6 +78,13 @@ def _locality(message: pb.Locality) -> Locality:
         max_distance=max_distance_of(message.max_distance),
         source=message.source_locality,
     )
+
+
+def progress(data: bytes) -> JsonObject:
+    """How far a call is, as its worker tells it; raises `InvalidInput` for more than an event should carry."""
+    if len(data) > MAX_PROGRESS_BYTES:
+        raise InvalidInput(f"progress is told in at most {MAX_PROGRESS_BYTES} bytes")
+    return json_object(data, "progress_json")
 
 
 def key_message(key: CommandKey) -> pb.CommandKey:

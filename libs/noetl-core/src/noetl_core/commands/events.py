@@ -77,6 +77,8 @@ class CommandHeartbeat:
     step: str
     worker_id: str
     lease_seconds: float
+    progress: Mapping[str, Any] | None = None
+    """How far its tool is, if that is known and new: of Spark, stages and tasks."""
 
 
 @event_type("call.done", aggregate_type="command")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.placement import ANYWHERE, Locality
@@ -170,8 +171,10 @@ class Commands(Protocol):
         """
         ...
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
-        """Keep claims alive, as many as can be."""
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
+    ) -> Heartbeats:
+        """Keep claims alive, as many as can be, and tell how far some of them are."""
         ...
 
     async def park(self, worker: Worker, key: CommandKey, call: ParkedCall, *, timeout_seconds: float) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from noetl_core.canonical import encode
+from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand, Variables, Worker
@@ -152,7 +152,12 @@ class Frames(Protocol):
         ...
 
     async def heartbeat_frames(
-        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+        self,
+        worker: Worker,
+        keys: Sequence[FrameKey],
+        *,
+        lease_seconds: float = 0,
+        progress: Mapping[FrameKey, JsonObject] | None = None,
     ) -> FrameBeats:
         """Keep frames, as many as can be, for so long or for as long as their stages say."""
         ...

@@ -105,6 +105,8 @@ class FrameHeartbeat(OfFrame):
 
     worker_id: str
     lease_seconds: float
+    progress: Mapping[str, Any] | None = None
+    """How far its tool is, if that is known and new: of Spark, stages and tasks."""
 
 
 @event_type("frame.committed", aggregate_type="frame")

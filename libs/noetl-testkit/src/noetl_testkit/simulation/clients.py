@@ -41,13 +41,13 @@ class PlannerRoute:
             found.update({outcome.key: outcome for outcome in outcomes})
         return tuple(found[key] for key in keys)
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey], **_: Any) -> Heartbeats:
         """Keep claims alive; those without an owner stay unanswered."""
         answers = await asyncio.gather(*(self._beat("heartbeat", Heartbeats, worker, key) for key in keys))
         lost = frozenset(one for beats in answers for one in beats.lost)
         return Heartbeats(lost=lost, unanswered=frozenset(one for beats in answers for one in beats.unanswered))
 
-    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey]) -> FrameBeats:
+    async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey], **_: Any) -> FrameBeats:
         """Keep frames alive."""
         answers = await asyncio.gather(*(self._beat("heartbeat_frames", FrameBeats, worker, key) for key in keys))
         lost = frozenset(one for beats in answers for one in beats.lost)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from noetl_core.append import Hint
+from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError, NotOwner
@@ -103,9 +104,12 @@ class Actors:
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
+    ) -> Heartbeats:
         """Keep claims alive; one execution in trouble does not keep the others from being renewed."""
-        asks = [Heartbeat(worker=worker, command_id=key.command_id) for key in keys]
+        told = progress or {}
+        asks = [Heartbeat(worker=worker, command_id=key.command_id, progress=told.get(key)) for key in keys]
         for key, ask in zip(keys, asks, strict=True):
             self._actor(key.execution_id).ask(ask)
         answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
@@ -181,10 +185,16 @@ class Actors:
         return await ask.answer
 
     async def heartbeat_frames(
-        self, worker: Worker, keys: Sequence[FrameKey], *, lease_seconds: float = 0
+        self,
+        worker: Worker,
+        keys: Sequence[FrameKey],
+        *,
+        lease_seconds: float = 0,
+        progress: Mapping[FrameKey, JsonObject] | None = None,
     ) -> FrameBeats:
         """Keep frames; one execution in trouble does not keep the others from being renewed."""
-        asks = [BeatFrame(worker=worker, key=key, lease_seconds=lease_seconds) for key in keys]
+        told = progress or {}
+        asks = [BeatFrame(worker=worker, key=key, lease_seconds=lease_seconds, progress=told.get(key)) for key in keys]
         for key, ask in zip(keys, asks, strict=True):
             self._actor(key.execution_id).ask(ask)
         answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)

@@ -62,6 +62,7 @@ class Heartbeat:
 
     worker: Worker
     command_id: str
+    progress: Mapping[str, Any] | None = None
     answer: asyncio.Future[bool] = field(default_factory=_future)
 
 
@@ -151,6 +152,7 @@ class BeatFrame:
     worker: Worker
     key: FrameKey
     lease_seconds: float = 0
+    progress: Mapping[str, Any] | None = None
     answer: asyncio.Future[bool] = field(default_factory=_future)
 
 

@@ -240,6 +240,7 @@ class FrameTurns:
             slot=frame.slot,
             worker_id=ask.worker.worker_id,
             lease_seconds=ask.lease_seconds or stage.bounds.lease_seconds,
+            progress=ask.progress,
         )
         key = f"{frame.key}/heartbeat/{frame.aggregate_version}"
         self._add(turn, to_draft(beat, idempotency_key=key, trace=turn.state.execution.trace))

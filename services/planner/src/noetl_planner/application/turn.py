@@ -202,6 +202,7 @@ class TurnPlanner:
             step=command.step,
             worker_id=ask.worker.worker_id,
             lease_seconds=self._rules.lease_seconds,
+            progress=ask.progress,
         )
         self._add(
             turn,

@@ -79,7 +79,9 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
         """Keep claims alive."""
         _only_services()
         beats = await self._commands.heartbeat(
-            mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
+            mapping.worker(request.worker),
+            [mapping.key(key) for key in request.keys],
+            progress={mapping.key(one.key): mapping.progress(one.progress_json) for one in request.progress},
         )
         return mapping.heartbeats_message(beats)
 

@@ -91,6 +91,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
             command_mapping.worker(request.worker),
             [mapping.key(key) for key in request.keys],
             lease_seconds=mapping.lease_of(request.lease_seconds),
+            progress={mapping.key(one.key): command_mapping.progress(one.progress_json) for one in request.progress},
         )
         return mapping.beats_message(beats)
 

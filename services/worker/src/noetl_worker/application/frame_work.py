@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import (
@@ -84,17 +85,21 @@ class WorkOfPlanners:
             )
         return self._completed(key, ended)
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
-        """Keep claims alive; a frame is told of as often as its policy says."""
-        now = self._clock()
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
+    ) -> Heartbeats:
+        """Keep claims alive; a frame is told of as often as its policy says, and when there is news of it."""
+        now, news = self._clock(), progress or {}
         frames = [key for key in keys if _is_frame(key)]
         self._due = {key: self._due.get(key, (now, 0.0)) for key in frames}
-        due = [key for key in frames if self._due[key][0] <= now]
+        due = [key for key in frames if self._due[key][0] <= now or key in news]
         others = [key for key in keys if not _is_frame(key)]
-        beats = await self._commands.heartbeat(worker, others) if others else Heartbeats()
+        told_of_others = {key: one for key, one in news.items() if not _is_frame(key)}
+        beats = await self._commands.heartbeat(worker, others, progress=told_of_others) if others else Heartbeats()
         lost, unanswered = set(beats.lost), set(beats.unanswered)
         if due:
-            told = await self._frames.heartbeat_frames(worker, [frame_key(key) for key in due])
+            told_of_frames = {frame_key(key): one for key, one in news.items() if _is_frame(key)}
+            told = await self._frames.heartbeat_frames(worker, [frame_key(key) for key in due], progress=told_of_frames)
             lost |= {key for key in due if frame_key(key) in told.lost}
             unanswered |= {key for key in due if frame_key(key) in told.unanswered}
         for key in due:

@@ -24,6 +24,7 @@ from noetl_core.ports.commands import (
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
+from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result
 from noetl_worker.application.resting import Resting
 from noetl_worker.telemetry import WorkerMetrics
@@ -67,8 +68,10 @@ class Slots:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         resting: Resting | None = None,
+        progress: CallProgress | None = None,
     ) -> None:
         self._commands = commands
+        self._progress = progress or CallProgress()
         self._run = run
         self._worker = worker
         self._size = size
@@ -284,13 +287,20 @@ class Slots:
                 running.confirmed_at = asked_at
                 return answer
 
+    @property
+    def has_news(self) -> bool:
+        """Whether calls are known to have got further than was told."""
+        return any(self._progress.has_news(_place(key, running)) for key, running in self._running.items())
+
     async def heartbeat(self) -> None:
-        """Keep every claim alive, and stop what no longer counts."""
+        """Keep every claim alive, tell how far calls are, and stop what no longer counts."""
         keys = list(self._running)
         if keys:
             asked_at = self._clock()
+            found = ((key, self._progress.take(_place(key, running))) for key, running in self._running.items())
+            news = {key: told for key, told in found if told is not None}
             try:
-                beats = await self._commands.heartbeat(self._worker, keys)
+                beats = await self._commands.heartbeat(self._worker, keys, progress=news)
             except NoetlError as exc:
                 self._metrics.heartbeat_failures.inc()
                 logger.warning("worker.heartbeat_failed", reason=exc.message)
@@ -343,3 +353,8 @@ class Slots:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+
+
+def _place(key: CommandKey, running: _Running) -> tuple[int, str]:
+    """Which step of which execution it is: what tools know of their calls."""
+    return key.execution_id, running.command.step

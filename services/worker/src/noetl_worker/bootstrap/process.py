@@ -27,6 +27,7 @@ from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import check_shard_count
 from noetl_servicekit.tokens import Tokens
 
+from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.frame_work import WorkOfPlanners
 from noetl_worker.application.resting import Resting
@@ -88,7 +89,11 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     planned = WorkOfPlanners(commands, frames)
     runs = working.runs(worker, frames=frames, streams=streams)
-    slots = Slots(planned, runs, worker=worker, size=settings.slots, metrics=metrics, resting=resting)
+    progress = CallProgress()
+    metrics.spark.on_progress = progress.spark
+    slots = Slots(
+        planned, runs, worker=worker, size=settings.slots, metrics=metrics, resting=resting, progress=progress
+    )
     stages = spark_stages(
         spark, settings, worker=worker, variables=variables, metrics=metrics, slots=slots, planned=planned
     )

@@ -168,11 +168,13 @@ class _Guarded(WorkOfPlanners):
         super().__init__(commands, frames)
         self._is_hung = is_hung
 
-    async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey]) -> Heartbeats:
+    async def heartbeat(
+        self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
+    ) -> Heartbeats:
         """As any, while the tools are alive."""
         if self._is_hung():
             raise Unavailable("the tools of this process hang")
-        return await super().heartbeat(worker, keys)
+        return await super().heartbeat(worker, keys, progress=progress)
 
 
 class _ControlThread:

@@ -22,6 +22,8 @@ _RETRY_SECONDS = 1.0
 _LENDING_BATCH = 64
 _BEATS_A_LEASE = 4
 _LOOK_SECONDS = 0.25
+_NEWS_SECONDS = 3.0
+"""How often it is told at most how far calls are: each time is an event."""
 """How soon a new lease is noticed that is shorter than the others."""
 
 
@@ -87,7 +89,7 @@ def _hint(delivery: Delivery) -> CommandKey | StageHint | None:
 
 
 async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], None]) -> None:
-    """Heartbeats for everything that runs; more often while something has a lease that would not last so long."""
+    """Heartbeats for everything that runs; sooner if a lease would not last so long, or if long calls got further."""
     while True:
         waited, clock = 0.0, asyncio.get_running_loop().time
         since = clock()
@@ -95,6 +97,8 @@ async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], N
             beat()
             await asyncio.sleep(min(every_seconds - waited, _LOOK_SECONDS))
             waited = clock() - since
+            if waited >= _NEWS_SECONDS and slots.has_news:
+                break
         await slots.heartbeat()
 
 

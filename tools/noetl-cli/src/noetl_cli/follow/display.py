@@ -75,7 +75,7 @@ class PlainDisplay:
 
     def take(self, event: StoredEvent, *, now: datetime) -> None:
         for row in self._progress.take(event, now=now):
-            told = (row.status, row.activation, max(row.attempt, 1))  # entered and issued is one thing to people
+            told = (row.status, row.activation, max(row.attempt, 1), row.call)  # entered and issued is one thing
             if self._told.get(row.step) != told:
                 self._told[row.step] = told
                 click.echo(_row_text(row, self._progress.server_time(now), width=0, mark=""))
@@ -155,6 +155,8 @@ def _row_text(row: Row, now: datetime, *, width: int, mark: str) -> str:
         notes.append(span_text(seconds))
     if row.items:
         notes.append(row.items)
+    if row.call:
+        notes.append(row.call)
     if row.activation > 1:
         notes.append(f"activation {row.activation}")
     if row.attempt > 1:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from noetl_core.commands.events import CommandHeartbeat
 from noetl_core.commands.state import Command, CommandStatus
 from noetl_core.envelope import StoredEvent
 from noetl_core.executions.events import StepEntered, StepExited, StepSkipped
 from noetl_core.executions.state import Step, StepStatus
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.recorded import record
+from noetl_core.stages.events import FrameHeartbeat
 
 
 class RowStatus(StrEnum):
@@ -37,6 +39,8 @@ class Row:
     error: Mapping[str, object] | None = None
     items: str = ""
     """How far its loop has come, if it has one."""
+    call: str = ""
+    """How far a long call is, if its tool says so."""
 
     def seconds(self, now: datetime) -> float | None:
         """How long it took, or has taken so far; None for a step that never ran."""
@@ -53,6 +57,7 @@ class Progress:
         self._entered: dict[str, datetime] = {}
         self._exited: dict[str, datetime] = {}
         self._errors: dict[str, Mapping[str, object]] = {}
+        self._calls: dict[str, str] = {}
         self._ahead: timedelta | None = None
         """Our clock minus the server's, and the shortest time that an event took to get here."""
 
@@ -96,6 +101,7 @@ class Progress:
                 entered_at=self._entered.get(name),
                 ended_at=self._exited.get(name),
                 error=self._errors.get(name),
+                call=self._calls.get(name, ""),
                 items=f"{loop.ended} of {loop.total} items" + (f", {loop.failed} failed" if loop.failed else ""),
             )
         return Row(
@@ -107,6 +113,7 @@ class Progress:
             entered_at=self._entered.get(name),
             ended_at=self._exited.get(name),
             error=self._errors.get(name),
+            call=self._calls.get(name, ""),
         )
 
     def _note_times(self, content: object, ingest_time: datetime) -> None:
@@ -115,8 +122,13 @@ class Progress:
                 self._entered[step] = ingest_time
                 self._exited.pop(step, None)
                 self._errors.pop(step, None)
+                self._calls.pop(step, None)
+            case CommandHeartbeat(step=step, progress=progress) | FrameHeartbeat(step=step, progress=progress):
+                if progress:
+                    self._calls[step] = _call_text(progress)
             case StepExited(step=step, error=error):
                 self._exited[step] = ingest_time
+                self._calls.pop(step, None)
                 if error is not None:
                     self._errors[step] = error
             case StepSkipped():
@@ -134,3 +146,11 @@ def _status(step: Step, command: Command | None) -> RowStatus:
         case StepStatus.ACTIVE:
             waits = command is None or command.is_claimable or command.status is CommandStatus.PARKED
             return RowStatus.WAITING if waits else RowStatus.RUNNING
+
+
+def _call_text(progress: Mapping[str, object]) -> str:
+    """How far Spark is, in its own words; nothing of what another tool may tell one day."""
+    if progress.get("engine") != "spark":
+        return ""
+    stages = f"stage {progress.get('stages_done')} of {progress.get('stages')}"
+    return f"Spark: {stages}, task {progress.get('tasks_done')} of {progress.get('tasks')}"

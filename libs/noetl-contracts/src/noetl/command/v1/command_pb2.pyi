@@ -592,6 +592,7 @@ class HeartbeatRequest(_message.Message):
 
     WORKER_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def worker(self) -> Global___Worker:
         """Who is alive."""
@@ -600,19 +601,52 @@ class HeartbeatRequest(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandKey]:
         """Claims to keep."""
 
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandProgress]:
+        """How far some of them are, where that is new."""
+
     def __init__(
         self,
         *,
         worker: Global___Worker | None = ...,
         keys: _abc.Iterable[Global___CommandKey] | None = ...,
+        progress: _abc.Iterable[Global___CommandProgress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "progress", b"progress", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class CommandProgress(_message.Message):
+    """How far a command is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    PROGRESS_JSON_FIELD_NUMBER: _builtins.int
+    progress_json: _builtins.bytes
+    """What its tool says, as a small JSON object: for Spark stages_done, stages, tasks_done and tasks."""
+    @_builtins.property
+    def key(self) -> Global___CommandKey:
+        """Which command."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___CommandKey | None = ...,
+        progress_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "progress_json", b"progress_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandProgress: _TypeAlias = CommandProgress  # noqa: Y015
 
 @_typing.final
 class HeartbeatResponse(_message.Message):

@@ -530,6 +530,7 @@ class HeartbeatRequest(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     lease_seconds: _builtins.float
     """How long they are to be kept without another heartbeat; 0 means as long as their stage says."""
     @_builtins.property
@@ -540,20 +541,53 @@ class HeartbeatRequest(_message.Message):
     def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrameKey]:
         """Attempts to keep."""
 
+    @_builtins.property
+    def progress(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrameProgress]:
+        """How far some of them are, where that is new."""
+
     def __init__(
         self,
         *,
         worker: _command_pb2.Worker | None = ...,
         keys: _abc.Iterable[Global___FrameKey] | None = ...,
         lease_seconds: _builtins.float = ...,
+        progress: _abc.Iterable[Global___FrameProgress] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lease_seconds", b"lease_seconds", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lease_seconds", b"lease_seconds", "progress", b"progress", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HeartbeatRequest: _TypeAlias = HeartbeatRequest  # noqa: Y015
+
+@_typing.final
+class FrameProgress(_message.Message):
+    """How far an attempt at a frame is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    PROGRESS_JSON_FIELD_NUMBER: _builtins.int
+    progress_json: _builtins.bytes
+    """What its tool says, as a small JSON object: for Spark stages_done, stages, tasks_done and tasks."""
+    @_builtins.property
+    def key(self) -> Global___FrameKey:
+        """Which attempt."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___FrameKey | None = ...,
+        progress_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "progress_json", b"progress_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FrameProgress: _TypeAlias = FrameProgress  # noqa: Y015
 
 @_typing.final
 class HeartbeatResponse(_message.Message):
