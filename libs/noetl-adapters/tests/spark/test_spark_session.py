@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from noetl_adapters.spark.scheduler_pools import SchedulerPools
 from noetl_adapters.spark.session import environment_of, is_on_loopback, properties_of
 from noetl_core.ports.spark import SparkSettings
 
@@ -33,6 +34,23 @@ def test_what_the_operator_says_wins() -> None:
     properties = properties_of(settings, scratch=SCRATCH, processors=2)
 
     assert (properties["spark.ui.enabled"], properties["spark.executor.cores"]) == ("true", "2")
+
+
+def test_memory_is_limited_where_the_operator_says_so() -> None:
+    limited = properties_of(SparkSettings(memory="2g", python_memory="3g"), scratch=SCRATCH, processors=2)
+    unlimited = properties_of(SparkSettings(), scratch=SCRATCH, processors=2)
+
+    heap = limited["spark.driver.memory"], limited["spark.executor.memory"]
+    assert (*heap, limited["spark.executor.pyspark.memory"]) == ("2g", "2g", "3g")
+    assert "spark.executor.pyspark.memory" not in unlimited
+
+
+def test_an_execution_has_a_pool_while_it_runs_something_and_names_are_used_again() -> None:
+    pools = SchedulerPools()
+    with pools.pool("1") as first, pools.pool("1") as shared, pools.pool("2") as other:
+        assert (first, shared, other) == ("execution-0", "execution-0", "execution-1")
+    with pools.pool("3") as later:
+        assert later == "execution-0"
 
 
 def test_no_secret_of_the_store_is_in_the_configuration() -> None:

@@ -107,11 +107,15 @@ class Settings:
 def _spark(env: Env) -> SparkSettings:
     memory = env.text("NOETL_SPARK_MEMORY", default="1g")
     env.require(_MEMORY.fullmatch(memory) is not None, "NOETL_SPARK_MEMORY is a size such as 512m or 2g")
+    python_memory = env.text("NOETL_SPARK_PYTHON_MEMORY", default="")
+    is_size = not python_memory or _MEMORY.fullmatch(python_memory) is not None
+    env.require(is_size, "NOETL_SPARK_PYTHON_MEMORY is a size such as 2g, or empty for no limit")
     properties, problem = _properties(env.text("NOETL_SPARK_PROPERTIES", default=""))
     env.require(not problem, f"NOETL_SPARK_PROPERTIES {problem}")
     return SparkSettings(
         master=env.text("NOETL_SPARK_MASTER", default=""),
         memory=memory,
+        python_memory=python_memory,
         properties=properties,
         max_calls=env.integer("NOETL_SPARK_MAX_CALLS", default=4, minimum=1, maximum=100),
         start_seconds=env.number("NOETL_SPARK_START_SECONDS", default=180.0, minimum=1.0),

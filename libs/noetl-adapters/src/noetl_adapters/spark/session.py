@@ -60,6 +60,8 @@ def properties_of(settings: SparkSettings, *, scratch: Path, processors: int) ->
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{scratch / 'log4j2.properties'}",
     }
+    if settings.python_memory:
+        properties["spark.executor.pyspark.memory"] = settings.python_memory
     if master.startswith("local"):
         properties["spark.sql.shuffle.partitions"] = str(2 * max(processors, 2))
     if is_on_loopback(master):

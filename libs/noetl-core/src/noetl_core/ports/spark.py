@@ -84,6 +84,9 @@ class SparkSettings:
     master: str = ""
     """Where tasks run; empty is `local[n]`, with as many threads as there are processors, at least two."""
     memory: str = "1g"
+    """Heap of the driver, and of each executor."""
+    python_memory: str = ""
+    """What each Python process of a task may take, slots of stages included; empty sets no limit."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """More of Spark's own settings; they win over ours."""
     max_calls: int = 4
