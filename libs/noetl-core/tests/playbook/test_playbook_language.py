@@ -133,7 +133,7 @@ def test_what_all_tools_have_in_common_is_read() -> None:
     url: "{{ u }}"
     auth: {type: bearer, key: k}
     set: {x: "{{ output.a }}", ctx.y.z: 1, iter: {i: 2, j.k: 3}, step.s: 4}
-    output: {select: [rows, {path: a.b, as: c}], store: {kind: object}, inline_max_bytes: 10, scope: step}
+    output: {select: [rows, {path: a.b, as: c}], store: {kind: disk}, inline_max_bytes: 10, scope: step}
     spec:
       timeout: 3
       stream: {chunk_rows: 5}

@@ -42,6 +42,8 @@ def read_output(fields: Fields) -> Output | None:
     if store is not None and kind is not None and kind not in _UNSPECIFIC_STORES:
         message = f"results are kept in the one store of the installation; {kind!r} is only shown as `_store`"
         store.findings.warn("store_kind", message, (*store.path, "kind"))
+    if store is not None and kind in OLDER_STORES:
+        store.findings.warn("older_form", f"{kind!r} is now `{OLDER_STORES[kind]}`", (*store.path, "kind"))
     scope = output.text("scope")
     return Output(
         select=(*_select(output, "select"), *_select(output, "output_select"), *select),
