@@ -207,8 +207,8 @@ class PipelineRun:
         """§6.5: the task's `set`, then the rules, then the `set` of the one that matched."""
         label = task.label
         if tool.set and outcome.error is None:
-            self.scope.set_from_task(tool.set, outcome, label=label, attempt=attempt, now=self.now)
-        see = partial(self.scope.with_outcome, outcome, label=label, attempt=attempt)
+            self.scope.set_from_task(tool.set, outcome, step=self.step.name, label=label, attempt=attempt, now=self.now)
+        see = partial(self.scope.with_outcome, outcome, step=self.step.name, label=label, attempt=attempt)
         action = choose(tool.rules, see() if tool.rules else {}, failed=outcome.error is not None, now=self.now)
         for assignment in action.set:
             try:

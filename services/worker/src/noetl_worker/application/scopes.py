@@ -108,23 +108,30 @@ class PipelineScope:
         self.variables.update(written.variables)
         self.step_scope.update(written.step_scope)
 
-    def with_outcome(self, outcome: Outcome, *, label: str, attempt: int) -> dict[str, object]:
+    def with_outcome(self, outcome: Outcome, *, step: str, label: str, attempt: int) -> dict[str, object]:
         """What rules see: the names of the task, and the envelope of its outcome as `output`."""
         error = outcome.error.to_json() if outcome.error else None
         return {
             **({"error": error} if error else {}),  # §6.4: it yields to a step or a variable of that name
             **self.names(label=label, attempt=attempt),
             "output": CallView(envelope=outcome.envelope(), result=outcome.data),
-            "event": {"name": "call.error" if error else "call.done", "step": label, "payload": outcome.result()},
+            "event": {"name": "call.error" if error else "call.done", "step": step, "payload": outcome.result()},
         }
 
     def set_from_task(
-        self, assignments: Sequence[Assignment], outcome: Outcome, *, label: str, attempt: int, now: str | None
+        self,
+        assignments: Sequence[Assignment],
+        outcome: Outcome,
+        *,
+        step: str,
+        label: str,
+        attempt: int,
+        now: str | None,
     ) -> None:
         """A task's own `set` sees the raw result of its tool as `output` (§4.2)."""
 
         def see() -> dict[str, object]:
-            seen = self.with_outcome(outcome, label=label, attempt=attempt)
+            seen = self.with_outcome(outcome, step=step, label=label, attempt=attempt)
             return {**seen, "output": RawView(outcome.data)}
 
         self.assign(assignments, see, now=now)
