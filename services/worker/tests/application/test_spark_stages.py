@@ -75,6 +75,7 @@ def order(hint: StageHint, name: str, slice_seconds: float) -> SlotOrder:
         owner=name,
         pool="default",
         max_distance="any",
+        rates="",
         locator="",
         slice_seconds=slice_seconds,
         token="t",
@@ -203,3 +204,12 @@ def test_slots_get_our_settings_and_no_tokens() -> None:
         "NOETL_PAYLOAD_URL": "file:///p",
         "AWS_REGION": "r",
     }
+
+
+def test_tasks_share_buckets_on_one_machine_and_rates_elsewhere() -> None:
+    here, elsewhere = (
+        SlotOrder.from_json({**order(hint(0), "o", 1.0).to_json(), "slots": 8, "rates": rates})
+        for rates in ("/scratch/rates", "")
+    )
+
+    assert (here.share_of_rates(2), elsewhere.share_of_rates(2), elsewhere.share_of_rates(8)) == (1.0, 0.25, 1.0)

@@ -24,10 +24,18 @@ class SlotOrder:
     pool: str
     locator: str
     max_distance: str
+    rates: str
+    """Where processes of this machine share token buckets; empty if executors are elsewhere."""
     slice_seconds: float
     """For how long new frames are begun."""
     token: str = field(repr=False)
     variables: Mapping[str, str] = field(repr=False)
+    slots: int = 0
+    """How many slots the job has, in all of its tasks."""
+
+    def share_of_rates(self, held: int) -> float:
+        """Which part of a rate is for a task with some of the slots: all of it where buckets are shared."""
+        return 1.0 if self.rates or self.slots <= held else held / self.slots
 
     def to_json(self) -> JsonObject:
         """As it is pickled."""
@@ -38,6 +46,8 @@ class SlotOrder:
             "pool": self.pool,
             "locator": self.locator,
             "max_distance": self.max_distance,
+            "rates": self.rates,
+            "slots": self.slots,
             "slice_seconds": self.slice_seconds,
             "token": self.token,
             "variables": dict(self.variables),

@@ -163,7 +163,7 @@ class SparkStages:
             execution_id=str(first.execution_id),
             step=first.step,
             function=self._function,
-            common=self._order(first, name, slice_seconds).to_json(),
+            common=replace(self._order(first, name, slice_seconds), slots=len(stage.running)).to_json(),
             shares=sorted(stage.running),
         )
         end = await self._sessions.run(tasks)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from importlib.metadata import version
+from pathlib import Path
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
@@ -59,6 +62,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     metrics = WorkerMetrics(group.metrics)
     work = settings.work
     spark = await group.enter(SparkDriver(settings.spark, environment=variables, reports=metrics.spark))
+    rates = Path(await group.enter(_directory()))
     working = await group.enter(
         open_working(
             work,
@@ -67,6 +71,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             token=settings.token,
             metrics=metrics,
             more_tools=lambda data: {"spark": _spark_tool(spark, settings, tool_settings, data)},
+            rates=rates,
         )
     )
     channel, data = working.channel, working.data
@@ -95,7 +100,14 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         planned, runs, worker=worker, size=settings.slots, metrics=metrics, resting=resting, progress=progress
     )
     stages = spark_stages(
-        spark, settings, worker=worker, variables=variables, metrics=metrics, slots=slots, planned=planned
+        spark,
+        settings,
+        worker=worker,
+        variables=variables,
+        metrics=metrics,
+        slots=slots,
+        planned=planned,
+        rates=rates,
     )
     bus = await group.enter(
         NatsConnection(
@@ -150,3 +162,10 @@ def _spark_tool(spark: SparkDriver, settings: Settings, tool_settings: ToolboxSe
         return UnavailableTool(SPARK_OFF)
     inputs = SparkInputs(data.payloads, data.tables)
     return SparkTool(spark, inputs, data.rows, default_timeout_seconds=tool_settings.sql_timeout_seconds)
+
+
+@asynccontextmanager
+async def _directory() -> AsyncIterator[str]:
+    """What slots of this worker share on this machine; a worker that is killed leaves some small files."""
+    with tempfile.TemporaryDirectory(prefix="noetl-rates-", ignore_cleanup_errors=True) as directory:
+        yield directory

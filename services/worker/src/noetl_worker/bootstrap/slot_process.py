@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from noetl_contracts.clients import FrameClient
@@ -68,6 +69,7 @@ class SlotProcess:
 
     def __init__(self, order: SlotOrder) -> None:
         self.variables = order.variables
+        self._rates = Path(order.rates) if order.rates else None
         self._token = order.token
         env = Env(order.variables)
         self._settings = WorkSettings.read(env)
@@ -90,6 +92,7 @@ class SlotProcess:
     def run(self, order: SlotOrder, share: Sequence[int], task: str) -> SlotReport:
         """Between tasks the loop of the tools stands still."""
         self._token = order.token
+        self._working.limits.share = order.share_of_rates(len(share))
         return self._loop.run_until_complete(self._run(order, share, task))
 
     async def _open(self) -> Working:
@@ -100,6 +103,7 @@ class SlotProcess:
                 variables=self.variables,
                 token=self._current_token,
                 metrics=self._metrics,
+                rates=self._rates,
             )
         )
 

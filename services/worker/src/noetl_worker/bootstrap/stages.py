@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from noetl_adapters.spark.payload_access import STORE_VARIABLES
 from noetl_core.errors import Unavailable
@@ -46,8 +47,10 @@ def spark_stages(
     metrics: WorkerMetrics,
     slots: Slots,
     planned: Commands,
+    rates: Path,
 ) -> SparkStages:
     """Stages that say `engine: spark`; in a pool that keeps a session warm, those that say nothing too."""
+    is_local = (settings.spark.master or "local").startswith("local")
     passed = variables_of_slots(variables, (*STORE_VARIABLES, *PASSED_VARIABLES))
 
     def order(hint: StageHint, name: str, slice_seconds: float) -> SlotOrder:
@@ -58,8 +61,9 @@ def spark_stages(
             owner=f"{worker.worker_id}.{name}",
             pool=worker.pool,
             # Executors elsewhere are not where this worker is.
-            locator=worker.locator if (settings.spark.master or "local").startswith("local") else "",
+            locator=worker.locator if is_local else "",
             max_distance=worker.locality.max_distance.value,
+            rates=str(rates) if is_local else "",
             slice_seconds=slice_seconds,
             token=stage_token(settings.token, scope, until=time.time() + settings.spark_token_seconds),
             variables=passed,

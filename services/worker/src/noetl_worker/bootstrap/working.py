@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import grpc
 from noetl_adapters.arrow.ipc import ArrowTables
@@ -46,6 +47,7 @@ from noetl_worker.settings import WorkSettings
 from noetl_worker.telemetry import WorkerMetrics
 from noetl_worker.tools.keychain import open_keychain
 from noetl_worker.tools.registry import ToolRegistry
+from noetl_worker.tools.shared_buckets import SharedBuckets
 from noetl_worker.tools.toolbox import ToolboxSettings, build_toolbox
 
 Token = str | Callable[[], str]
@@ -126,8 +128,9 @@ async def open_working(
     token: Token,
     metrics: WorkerMetrics,
     more_tools: MoreTools = lambda data: {},
+    rates: Path | None = None,
 ) -> AsyncIterator[Working]:
-    """Everything is closed together, in the reverse order."""
+    """Everything is closed together, in the reverse order. `rates` is where processes share token buckets."""
     async with AsyncExitStack() as stack:
         payloads = await stack.enter_async_context(
             open_tiered_store(
@@ -171,7 +174,7 @@ async def open_working(
             tools=tools,
             keychain=keychain,
             children=ChildCalls(ExecutionClient(channel), data.rows.values, loops=loops),
-            limits=RateLimits(),
+            limits=RateLimits(buckets=SharedBuckets(rates) if rates else None),
             retries=WaitingRetries(),
             playbooks=PinnedPlaybooks(CatalogClient(channel)),
             loops=loops,
