@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,42 @@ def run_example(stack: LocalStack, file: Path, *options: str) -> dict[str, Any]:
     return results
 
 
+FRAMES = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: frames_on_spark, path: tests/frames_on_spark}
+workflow:
+- step: each
+  loop:
+    in: "{{ range(60) | list }}"
+    iterator: n
+    spec: {mode: parallel, max_in_flight: 4, engine: spark, frame: {max_rows: 5, row_concurrency: 5}}
+  tool:
+    kind: python
+    input: {n: "{{ iter.n }}"}
+    code: "result = n * n"
+    spec: {policy: {rate_limit: {rate: 20, burst: 20, key: squares}}}
+  next: {arcs: [{step: sum}]}
+- {step: sum, tool: {kind: noop, result: "{{ each.results | sum }}"}}
+"""
+
+
+def check_frames_on_spark(stack: LocalStack, file: Path) -> None:
+    """Frames run in tasks, and all processes that run them keep to one rate together."""
+    file.write_text(FRAMES)
+    ran = stack.noetl("run", str(file), "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    execution_id = ran.document["execution_id"]
+    assert stack.noetl("result", execution_id, "sum", "-o", "json").document["result"] == sum(n * n for n in range(60))
+    events = stack.noetl("events", execution_id, "--limit", "500", "-o", "json").document["events"]
+    dispatched = [one for one in events if one["event_type"] == "frame.dispatched"]
+    committed = [one for one in events if one["event_type"] == "frame.committed"]
+    assert (len(dispatched), len(committed)) == (12, 12)
+    assert all("." in one["meta"]["worker_id"] for one in dispatched), "tasks claim under names of their own"
+    first, last = (datetime.fromisoformat(one["ingest_time"]) for one in (dispatched[0], committed[-1]))
+    assert (last - first).total_seconds() >= 1.9, "40 of 60 calls had to wait for one of 20 tokens a second"
+
+
 def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     stack: LocalStack, tmp_path: Path
 ) -> None:
@@ -80,6 +117,8 @@ def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     results = run_example(stack, OF_THE_LANGUAGE, "--payload", str(payload))
     assert {row["word"]: row["n"] for row in results["total"]["rows"]} == {"a": 3, "b": 2}
     assert results["tally"]["stats"] == {"total": 3, "success": 2, "failed": 1}
+
+    check_frames_on_spark(stack, tmp_path / "frames.yaml")
 
     session = session_of(stack.pid("worker"))
     assert len(session) >= 2, "a driver and a JVM"
