@@ -305,8 +305,9 @@ workflow:
         assert await planning.actors.tell_chunk(WORKER, reading.key, chunk)
     for result in (ok(), FAILED, ok()):
         await planning.run("take", result)
+        if result is not FAILED:
+            await planning.run("after")  # which reads what was taken, before the next chunk is
     await planning.complete(reading)
-    await planning.run("after")
     old = planning.execution_id
     assert planning.state.execution.status is ExecutionStatus.FAILED
 
@@ -475,3 +476,31 @@ async def test_steps_without_rows_have_none_to_run_again(world: World) -> None:
 
     with pytest.raises(NotFound, match="loop of step"):
         await world.redrive(ADA, None, RedriveRequest(execution_id=old, step="b", failed_rows=True))
+
+
+async def test_items_that_are_told_one_by_one_run_again_too(world: World) -> None:
+    planning = await world.planning.start("""
+workflow:
+- step: each
+  loop: {in: [a, b, c], spec: {mode: parallel, failure_budget: {count: 1}}}
+  tool: {kind: noop}
+  next: {arcs: [{step: after}]}
+- {step: after, tool: {kind: noop}}
+""")
+    for key, result in zip(planning.all_issued("each"), (ok(), FAILED, ok()), strict=True):
+        (outcome,) = await planning.actors.claim(WORKER, [key])
+        assert outcome.command is not None
+        await planning.complete(outcome.command, result)
+    await planning.run("after")
+
+    redriven = await world.redrive(
+        ADA, None, RedriveRequest(execution_id=planning.execution_id, step="each", failed_rows=True)
+    )
+
+    planning = await world.taken_up(redriven)
+    (command,) = [await planning.claim("each")]
+    assert redriven.row_count == 1
+    assert command.item is not None and command.item.collection is not None
+    assert decode(await planning.payloads.get(command.item.collection)) == ["b"]
+    await planning.complete(command)
+    assert (planning.entered(), planning.state.execution.status) == (["each"], ExecutionStatus.COMPLETED)
