@@ -77,6 +77,12 @@ def command_id(*, execution_id: ExecutionId, step: str, activation: int, index: 
     return sha256_hex(encode(cause))[:32]
 
 
+def effect_key(*, execution_id: ExecutionId, step: str, activation: int, index: int | None = None) -> str:
+    """The key for effects outside: the same in every attempt of a call, and of an item."""
+    key = f"{execution_id}/{step}/{activation}"
+    return key if index is None else f"{key}/{index}"
+
+
 def epoch_id(*, execution_id: ExecutionId, step: str, attempt: int) -> EpochId:
     """The id of one run of a loop; the attempt comes from the event log, never from a clock."""
     return f"loop_{execution_id}_{step}_{attempt}"

@@ -27,6 +27,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "redrive": "noetl_cli.commands.steering:redrive",
         "frames": "noetl_cli.commands.frames:frames",
         "list": "noetl_cli.commands.executions:list_executions",
+        "chaos": "noetl_cli.chaos.command:chaos",
     },
     "Write and register playbooks": {
         "register": "noetl_cli.commands.register:register",

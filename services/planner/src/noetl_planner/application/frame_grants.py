@@ -7,6 +7,7 @@ from typing import Final
 
 from noetl_core.executions.reducing import REDUCE
 from noetl_core.fold import State
+from noetl_core.ids import effect_key
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 from noetl_core.ports.frames import FrameKey, GrantedFrame
 from noetl_core.stages.rows import FrameRows
@@ -31,7 +32,7 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         activation=stage.activation,
         attempt=frame.attempt,
         lease_seconds=stage.bounds.lease_seconds,
-        idempotency_key=f"{execution.execution_id}/{stage.step}/{stage.activation}",
+        idempotency_key=effect_key(execution_id=execution.execution_id, step=stage.step, activation=stage.activation),
         issued_at=frame.dispatched_at or NEVER,
         workload=execution.workload,
         results=known_results(execution),

@@ -8,6 +8,7 @@ from typing import Any
 from noetl_core.commands.state import Command
 from noetl_core.executions.state import Execution
 from noetl_core.fold import State
+from noetl_core.ids import effect_key
 from noetl_core.loops.state import Loop
 from noetl_core.payloads import PayloadRef
 from noetl_core.placement import Placement, placed
@@ -28,7 +29,12 @@ def grant(state: State, command: Command, *, lease_seconds: float) -> GrantedCom
         activation=command.activation,
         attempt=command.attempt,
         lease_seconds=lease_seconds,
-        idempotency_key=effect_key(execution.execution_id, command),
+        idempotency_key=effect_key(
+            execution_id=execution.execution_id,
+            step=command.step,
+            activation=command.activation,
+            index=command.loop_index,
+        ),
         issued_at=command.issued_at,
         workload=execution.workload,
         results=known_results(execution),
@@ -60,12 +66,6 @@ def placement_of(state: State, command: Command, worker: Worker) -> Placement:
 def known_results(execution: Execution) -> Mapping[str, Mapping[str, Any]]:
     """The result of each step that has one."""
     return {name: step.result for name, step in execution.steps.items() if step.result is not None}
-
-
-def effect_key(execution_id: int, command: Command) -> str:
-    """The key for effects: the same in every attempt of a call, and of an item."""
-    key = f"{execution_id}/{command.step}/{command.activation}"
-    return key if command.loop_index is None else f"{key}/{command.loop_index}"
 
 
 def item_of(execution: Execution, command: Command) -> LoopItem | None:

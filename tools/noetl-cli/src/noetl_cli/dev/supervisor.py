@@ -93,7 +93,16 @@ class Supervisor:
 
 
 def serve(home: StackHome, stack: str, *, listeners: Sequence[Listener] = ()) -> bool:
-    """Own the directory, clean up after an earlier owner, and run the stack until a signal says stop."""
+    """Own the directory and run the stack until a signal says stop."""
+    with owning(home, stack, listeners=listeners) as supervisor, _stopping_on_signals(supervisor):
+        return supervisor.run()
+
+
+@contextmanager
+def owning(
+    home: StackHome, stack: str, *, listeners: Sequence[Listener] = (), restarts: RestartPolicy | None = None
+) -> Iterator[Supervisor]:
+    """The supervisor of a directory that is ours until the end, cleaned of what an earlier owner has left running."""
     home.create()
     lock = home.lock()
     lock.acquire()
@@ -103,12 +112,13 @@ def serve(home: StackHome, stack: str, *, listeners: Sequence[Listener] = ()) ->
             logger.warning("ended %s, left over from an earlier run", orphan)
         _first_state(()).write(home.state_file)
         try:
-            supervisor = Supervisor(home=home, parts=load_stack(stack)(home.root), listeners=listeners)
+            supervisor = Supervisor(
+                home=home, parts=load_stack(stack)(home.root), listeners=listeners, restarts=restarts
+            )
         except Exception as exc:
             _failed_state(str(exc) or type(exc).__name__).write(home.state_file)
             raise
-        with _stopping_on_signals(supervisor):
-            return supervisor.run()
+        yield supervisor
     finally:
         lock.release()
 
