@@ -44,6 +44,7 @@ class ScriptedLeases:
         self.released: list[Replica] = []
         self.called = asyncio.Event()
         self.log_branch = "log.1"
+        self.next_expiry_seconds = 0.0
 
     async def installation(self) -> Installation:
         return Installation(shard_count=self.shard_count, log_generation="g")
@@ -54,7 +55,12 @@ class ScriptedLeases:
         self.called.set()
         if self.failure is not None:
             raise self.failure
-        return Holding(leases=tuple(self.granted), live_instances=2, log_branch=self.log_branch)
+        return Holding(
+            leases=tuple(self.granted),
+            live_instances=2,
+            log_branch=self.log_branch,
+            next_expiry_seconds=self.next_expiry_seconds,
+        )
 
     async def release(self, replica: Replica) -> int:
         self.released.append(replica)
@@ -307,3 +313,20 @@ async def test_a_database_that_was_put_back_makes_every_shard_begin_anew() -> No
 
     assert setup.seen.events == [("gained", {1: 1, 2: 1}), ("lost", {1, 2}), ("gained", {1: 1, 2: 1})]
     assert setup.ownership.log_branch == "log.2"
+
+
+async def test_what_a_silent_replica_has_left_is_asked_for_when_its_lease_is_over() -> None:
+    setup = Setup(OwnershipSettings(shard_count=4, lease_seconds=3000.0, heartbeat_seconds=1000.0))
+    setup.leases.granted = [lease(1)]
+    setup.leases.next_expiry_seconds = 0.01
+
+    async with setup.running():
+        await asyncio.wait_for(setup.leases.called.wait(), 60)
+        setup.leases.next_expiry_seconds = 0.0
+        setup.leases.granted = [lease(1), lease(2)]
+        setup.leases.called.clear()
+        await asyncio.wait_for(setup.leases.called.wait(), 60)  # the next heartbeat is far away
+        await asyncio.sleep(0)
+
+    assert len(setup.leases.held_by) == 2
+    assert ("gained", {2: 1}) in setup.seen.events

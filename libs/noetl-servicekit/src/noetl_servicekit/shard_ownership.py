@@ -1,6 +1,7 @@
 """Which shards this process may write for: leases renewed as a heartbeat, and left before they can have expired."""
 
 import asyncio
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,8 @@ from noetl_servicekit.metrics import MetricSet
 logger = get_logger()
 
 RETRY_SECONDS: Final = 0.5
+EXPIRY_MARGIN_SECONDS: Final = 0.05
+"""After the end of a lease of somebody else, so that it is over when we ask for what it was about."""
 UNUSED_SHARE: Final = 0.1
 """The end of a lease that is not used: two clocks do not run equally fast, and a write takes its time."""
 
@@ -163,6 +166,8 @@ class ShardOwnership:
         self._held = HeldShards(lease_seconds=settings.lease_seconds, clock=clock)
         self._early = asyncio.Event()
         self._checked = False
+        self._next_expiry = math.inf
+        """Seconds until the lease of a silent replica is over: what it had is taken then, not at a later heartbeat."""
         self.live_instances = 0
         self.log_branch = ""
         """Which continuation of the log our leases are from; empty until the first heartbeat."""
@@ -185,7 +190,7 @@ class ShardOwnership:
         while True:
             renewed = await self.renew()
             beat()
-            await self._pause(self._settings.heartbeat_seconds if renewed else RETRY_SECONDS)
+            await self._pause(min(self._settings.heartbeat_seconds, self._next_expiry) if renewed else RETRY_SECONDS)
 
     async def renew(self) -> bool:
         """One heartbeat; what cannot be renewed in time is given up."""
@@ -206,6 +211,7 @@ class ShardOwnership:
         self._follow_log(holding.log_branch)
         change = self._held.accept(holding.leases, asked_at=asked_at)
         self.live_instances = holding.live_instances
+        self._next_expiry = (holding.next_expiry_seconds or math.inf) + EXPIRY_MARGIN_SECONDS
         self._report_lost(change.lost)
         self._report_gained(change.gained)
         return True

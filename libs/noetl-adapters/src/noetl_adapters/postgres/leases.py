@@ -55,6 +55,7 @@ class PostgresShardLeases:
                 replica.address,
                 lease_seconds,
             )
+            next_expiry = await connection.fetchval(self._sql["next_expiry"], replica.role, replica.instance)
             rows = await self._lock_shards(connection, replica.role)
             live_instances = await self._live(connection, replica.role)
             shares = share_out(rows, instance=replica.instance, reborn=reborn, live_instances=live_instances)
@@ -85,6 +86,7 @@ class PostgresShardLeases:
             leases=tuple(sorted(leases, key=lambda lease: lease.shard)),
             live_instances=live_instances,
             log_branch=log_branch,
+            next_expiry_seconds=float(next_expiry),
         )
 
     async def release(self, replica: Replica) -> int:

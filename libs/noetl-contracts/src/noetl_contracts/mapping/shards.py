@@ -38,4 +38,5 @@ def holding(message: pb.HoldResponse) -> Holding:
         leases=tuple(lease(one) for one in message.leases),
         live_instances=message.live_instances,
         log_branch=message.log_branch,
+        next_expiry_seconds=message.next_expiry_seconds,
     )

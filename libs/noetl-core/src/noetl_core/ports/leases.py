@@ -48,6 +48,8 @@ class Holding:
     log_branch: str = ""
     """Which continuation of the log is being written: another one once the database was put back to an earlier state.
     Empty if whoever answers cannot tell."""
+    next_expiry_seconds: float = 0.0
+    """When the first lease of another replica ends unless it is renewed; 0 if others hold nothing."""
 
 
 class ShardLeases(Protocol):

@@ -47,6 +47,17 @@ class ShardLeasesCompliance(ABC):
         assert one.log_branch
         assert {held.log_branch for held in (one, other, again, deposed)} == {one.log_branch}
 
+    async def test_everybody_is_told_when_the_first_lease_of_another_one_ends(self, leases: ShardLeases) -> None:
+        alone = await leases.hold(replica("a"), lease_seconds=30)
+        beside = await leases.hold(replica("b"), lease_seconds=300)
+        await leases.hold(replica("a"), lease_seconds=200)
+        again = await leases.hold(replica("b"), lease_seconds=300)
+        other_role = await leases.hold(replica("a", role="projector"), lease_seconds=30)
+
+        assert alone.next_expiry_seconds == other_role.next_expiry_seconds == 0
+        assert 0 < beside.next_expiry_seconds <= 30
+        assert 30 < again.next_expiry_seconds <= 200
+
     async def test_who_is_alone_holds_everything(self, leases: ShardLeases) -> None:
         held = await leases.hold(replica("a"), lease_seconds=30)
 

@@ -75,10 +75,16 @@ class InMemoryShardLeases:
         for shard in shares.given_back:
             self._give_back(role, shard)
         held = {shard for shard, _ in shares.held}
+        others = [
+            one.leased_until - now
+            for key, one in self._shards.items()
+            if key[0] == role and one.instance not in ("", replica.instance) and one.leased_until > now
+        ]
         return Holding(
             leases=tuple(lease for lease in await self.list_shards(role) if lease.shard in held),
             live_instances=live,
             log_branch=self._log_branch(),
+            next_expiry_seconds=min(others).total_seconds() if others else 0.0,
         )
 
     async def release(self, replica: Replica) -> int:

@@ -121,8 +121,9 @@ def _again_lines(verdicts: Sequence[Verdict]) -> Iterator[str]:
     calls = [(one, verdict) for verdict in verdicts for one in verdict.repeated]
     if not calls:
         return
-    yield "These calls were begun more than once, since a killed worker cannot say how far it had come. NoETL counts one"
-    yield "outcome of each; what they do outside happens once if it goes by the idempotency key:"
+    yield "These calls were begun more than once: their worker was killed, or cut off for longer than its lease, and"
+    yield "nobody can say how far it had come. NoETL takes one outcome of each. What they do outside happens once if"
+    yield "whoever takes it goes by the idempotency key, which is the same in every attempt:"
     for one, _ in calls[:_SHOWN]:
         yield f"  {one.call}: {one.attempts} attempts under the key {one.idempotency_key}"
     if len(calls) > _SHOWN:

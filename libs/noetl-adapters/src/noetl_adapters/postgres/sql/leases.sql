@@ -36,6 +36,11 @@ WHERE role = $1
 ORDER BY role, shard_id
 FOR NO KEY UPDATE
 
+-- name: next_expiry — of what others hold, unless they renew it
+SELECT coalesce(extract(epoch FROM min(leased_until) - clock_timestamp()), 0)::double precision
+FROM noetl.execution_shard
+WHERE role = $1 AND owner_instance <> $2 AND leased_until > clock_timestamp()
+
 -- name: hold_shards
 UPDATE noetl.execution_shard AS shard
 SET owner_runtime_id = $2, owner_instance = $3, epoch = held.epoch,

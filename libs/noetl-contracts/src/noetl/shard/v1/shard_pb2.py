@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/shard/v1/shard.proto\x12\x0enoetl.shard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16GetInstallationRequest\"F\n\x17GetInstallationResponse\x12\x13\n\x0bshard_count\x18\x01 \x01(\x05\x12\x16\n\x0elog_generation\x18\x02 \x01(\t\"\x88\x01\n\x05Lease\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08instance\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x30\n\x0cleased_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x0bHoldRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\"a\n\x0cHoldResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease\x12\x16\n\x0elive_instances\x18\x02 \x01(\x05\x12\x12\n\nlog_branch\x18\x03 \x01(\t\"E\n\x0eReleaseRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\"!\n\x11ListShardsRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\";\n\x12ListShardsResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease2\xd6\x02\n\x0cShardService\x12\x62\n\x0fGetInstallation\x12&.noetl.shard.v1.GetInstallationRequest\x1a\'.noetl.shard.v1.GetInstallationResponse\x12\x41\n\x04Hold\x12\x1b.noetl.shard.v1.HoldRequest\x1a\x1c.noetl.shard.v1.HoldResponse\x12J\n\x07Release\x12\x1e.noetl.shard.v1.ReleaseRequest\x1a\x1f.noetl.shard.v1.ReleaseResponse\x12S\n\nListShards\x12!.noetl.shard.v1.ListShardsRequest\x1a\".noetl.shard.v1.ListShardsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/shard/v1/shard.proto\x12\x0enoetl.shard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16GetInstallationRequest\"F\n\x17GetInstallationResponse\x12\x13\n\x0bshard_count\x18\x01 \x01(\x05\x12\x16\n\x0elog_generation\x18\x02 \x01(\t\"\x88\x01\n\x05Lease\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08instance\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x30\n\x0cleased_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x0bHoldRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\"~\n\x0cHoldResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease\x12\x16\n\x0elive_instances\x18\x02 \x01(\x05\x12\x12\n\nlog_branch\x18\x03 \x01(\t\x12\x1b\n\x13next_expiry_seconds\x18\x04 \x01(\x01\"E\n\x0eReleaseRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\"!\n\x11ListShardsRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\";\n\x12ListShardsResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease2\xd6\x02\n\x0cShardService\x12\x62\n\x0fGetInstallation\x12&.noetl.shard.v1.GetInstallationRequest\x1a\'.noetl.shard.v1.GetInstallationResponse\x12\x41\n\x04Hold\x12\x1b.noetl.shard.v1.HoldRequest\x1a\x1c.noetl.shard.v1.HoldResponse\x12J\n\x07Release\x12\x1e.noetl.shard.v1.ReleaseRequest\x1a\x1f.noetl.shard.v1.ReleaseResponse\x12S\n\nListShards\x12!.noetl.shard.v1.ListShardsRequest\x1a\".noetl.shard.v1.ListShardsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,15 +41,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HOLDREQUEST']._serialized_start=316
   _globals['_HOLDREQUEST']._serialized_end=422
   _globals['_HOLDRESPONSE']._serialized_start=424
-  _globals['_HOLDRESPONSE']._serialized_end=521
-  _globals['_RELEASEREQUEST']._serialized_start=523
-  _globals['_RELEASEREQUEST']._serialized_end=592
-  _globals['_RELEASERESPONSE']._serialized_start=594
-  _globals['_RELEASERESPONSE']._serialized_end=629
-  _globals['_LISTSHARDSREQUEST']._serialized_start=631
-  _globals['_LISTSHARDSREQUEST']._serialized_end=664
-  _globals['_LISTSHARDSRESPONSE']._serialized_start=666
-  _globals['_LISTSHARDSRESPONSE']._serialized_end=725
-  _globals['_SHARDSERVICE']._serialized_start=728
-  _globals['_SHARDSERVICE']._serialized_end=1070
+  _globals['_HOLDRESPONSE']._serialized_end=550
+  _globals['_RELEASEREQUEST']._serialized_start=552
+  _globals['_RELEASEREQUEST']._serialized_end=621
+  _globals['_RELEASERESPONSE']._serialized_start=623
+  _globals['_RELEASERESPONSE']._serialized_end=658
+  _globals['_LISTSHARDSREQUEST']._serialized_start=660
+  _globals['_LISTSHARDSREQUEST']._serialized_end=693
+  _globals['_LISTSHARDSRESPONSE']._serialized_start=695
+  _globals['_LISTSHARDSRESPONSE']._serialized_end=754
+  _globals['_SHARDSERVICE']._serialized_start=757
+  _globals['_SHARDSERVICE']._serialized_end=1099
 # @@protoc_insertion_point(module_scope)

@@ -153,11 +153,16 @@ class HoldResponse(_message.Message):
     LEASES_FIELD_NUMBER: _builtins.int
     LIVE_INSTANCES_FIELD_NUMBER: _builtins.int
     LOG_BRANCH_FIELD_NUMBER: _builtins.int
+    NEXT_EXPIRY_SECONDS_FIELD_NUMBER: _builtins.int
     live_instances: _builtins.int
     """Replicas of the role that are alive, including this one."""
     log_branch: _builtins.str
     """Which continuation of the log is being written; another one once the database was put back to an earlier state.
     What was learned from another one is to be forgotten, and messages that are marked with another are to be dropped.
+    """
+    next_expiry_seconds: _builtins.float
+    """In how many seconds the first lease of another replica ends unless that one renews it; 0 if others hold nothing.
+    Whoever asks again then need not wait for its next heartbeat to take over what a dead replica has left.
     """
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
@@ -169,10 +174,11 @@ class HoldResponse(_message.Message):
         leases: _abc.Iterable[Global___Lease] | None = ...,
         live_instances: _builtins.int = ...,
         log_branch: _builtins.str = ...,
+        next_expiry_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "live_instances", b"live_instances", "log_branch", b"log_branch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "live_instances", b"live_instances", "log_branch", b"log_branch", "next_expiry_seconds", b"next_expiry_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -51,6 +51,7 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
             leases=[mapping.lease_message(lease) for lease in holding.leases],
             live_instances=holding.live_instances,
             log_branch=holding.log_branch,
+            next_expiry_seconds=holding.next_expiry_seconds,
         )
 
     async def Release(  # noqa: N802 - named by the contract
