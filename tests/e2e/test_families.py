@@ -171,3 +171,22 @@ def test_a_wait_ends_by_the_logs_clock_and_the_child_goes_on(stack: LocalStack, 
     family.open()
     assert stack.noetl("events", middle, "--follow", "--timeout", "90").code == 0
     assert family.types(root)[-1] == "playbook.failed", "a parent that has ended hears no more of its children"
+
+
+def test_a_family_is_paused_and_goes_on_together(stack: LocalStack, family: Family) -> None:
+    root = family.start()
+    family.leaf_process()
+    family.wait_until_parked(root)
+    middle = family.child_of(root)
+    leaf = family.child_of(middle)
+
+    paused = stack.noetl("pause", root, "--cascade", "--reason", "lunch", "-o", "json").document
+    assert (paused["status"], paused["steered_descendants"]) == ("PAUSED", 2)
+    assert [family.status(one)["status"] for one in (root, middle, leaf)] == ["PAUSED"] * 3
+    family.open()
+    eventually(lambda: family.types(leaf)[-1] == "command.completed", seconds=60.0)
+
+    assert stack.noetl("resume", root, "--cascade").code == 0
+    ended = stack.noetl("events", root, "--follow", "--timeout", "90")
+    assert ended.code == 0, ended
+    assert stack.noetl("result", root, "call", "-o", "json").document["result"]["sum"] == 42

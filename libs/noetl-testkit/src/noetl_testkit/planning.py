@@ -76,7 +76,7 @@ class Planning:
         """Everybody's clock goes on."""
         self.now += timedelta(seconds=seconds)
 
-    async def start(self, yaml: str, **workload: Any) -> Planning:
+    async def start(self, yaml: str, *, parent: int | None = None, **workload: Any) -> Planning:
         """Start a playbook, whose head is given, and wait for its first decision."""
         entry = (await self.catalog.register(SCOPE, HEAD + yaml)).entry
         ref = await self.payloads.put(
@@ -85,7 +85,7 @@ class Planning:
         first = PlaybookInitialized(
             path=entry.path, version=entry.version, catalog_id=entry.catalog_id, payload_ref=ref
         )
-        await self.append(first, key="execution/start", start=StreamStart())
+        await self.append(first, key="execution/start", start=StreamStart(parent_execution_id=parent))
         await until(lambda: len(self.events()) > 1)
         return self
 

@@ -219,7 +219,7 @@ class Api:
                 on_started=self._notice_starts(planner),
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
-            steer_execution=SteerExecution(log, planner),
+            steer_execution=SteerExecution(log, PostgresDescendants(pool), planner),
             finalize_execution=FinalizeExecution(log),
             redrive_execution=RedriveExecution(
                 log=log,

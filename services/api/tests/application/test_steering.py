@@ -34,7 +34,7 @@ from noetl_core.ports.commands import ToldChunk
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.frames import CommittedRows, GrantedFrame, StageSlot
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
-from noetl_core.ports.steering import SteerAction
+from noetl_core.ports.steering import SteerAction, Steered
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.failed_rows import FailedRows
 from noetl_servicekit.loop_results import LoopResults
@@ -81,7 +81,7 @@ class World:
         self.planning = Planning()
         log, metrics = self.planning.log, ApiMetrics(MetricSet())
         executions = QueryExecutions(projections=NoProjections(), log=log, signal=CommitSignal(), metrics=metrics)
-        self.steer = SteerExecution(log, self.planning.actors)
+        self.steer = SteerExecution(log, log, self.planning.actors)
         self.finalize = FinalizeExecution(log)
         self.redrive = RedriveExecution(
             log=log,
@@ -130,6 +130,58 @@ async def test_who_pauses_is_named_and_others_cannot(world: World) -> None:
     assert (await world.steer(ADA, None, execution_id, SteerAction.RESUME)).status == "RUNNING"
 
 
+async def test_a_family_is_paused_and_resumed_together_if_that_is_asked_for(world: World) -> None:
+    planning = world.planning
+    ids: list[int] = []
+    for _ in range(3):  # each below the one before
+        planning.execution_id = planning.log.next_id()
+        await planning.start(LINE, parent=ids[-1] if ids else None, who="w")
+        ids.append(planning.execution_id)
+    await planning.run("a", ok(n=1))
+    await planning.run("b")
+    await planning.run("c")
+    root, child, ended = ids
+
+    def statuses() -> list[str]:
+        found = []
+        for planning.execution_id in (root, child, ended):
+            found.append(planning.state.execution.status.value)
+        return found
+
+    alone = await world.steer(ADA, None, root, SteerAction.PAUSE)
+    assert (alone.descendants, statuses()) == (0, ["PAUSED", "RUNNING", "COMPLETED"])
+    together = await world.steer(ADA, None, root, SteerAction.PAUSE, reason="lunch", cascade=True)
+    assert (together.descendants, statuses()) == (1, ["PAUSED", "PAUSED", "COMPLETED"])
+    again = await world.steer(ADA, None, root, SteerAction.PAUSE, cascade=True)
+    assert (again.descendants, statuses()) == (1, ["PAUSED", "PAUSED", "COMPLETED"]), "to repeat it is harmless"
+    resumed = await world.steer(ADA, None, root, SteerAction.RESUME, cascade=True)
+    assert (resumed.status, statuses()) == ("RUNNING", ["RUNNING", "RUNNING", "COMPLETED"])
+
+
+async def test_a_child_that_was_started_while_its_family_was_paused_is_found_too(world: World) -> None:
+    planning = world.planning
+    await planning.start(LINE, who="w")
+    root = planning.execution_id
+    first = planning.log.next_id()
+    planning.execution_id = first
+    await planning.start(LINE, parent=root, who="w")
+    late = planning.log.next_id()
+
+    class WhileSteering:
+        """A call that is under way starts a child after those below were listed."""
+
+        async def steer(self, execution_id: int, action: SteerAction, *, by: str, reason: str) -> Steered:
+            if execution_id == first and late not in planning.log.streams:
+                planning.execution_id = late
+                await planning.start(LINE, parent=root, who="w")
+            return await planning.actors.steer(execution_id, action, by=by, reason=reason)
+
+    steer = SteerExecution(planning.log, planning.log, WhileSteering())
+    assert (await steer(ADA, None, root, SteerAction.PAUSE, cascade=True)).descendants == 2
+    for planning.execution_id in (root, first, late):
+        assert planning.state.execution.status is ExecutionStatus.PAUSED
+
+
 async def test_steering_that_cannot_be_is_refused(world: World) -> None:
     await world.planning.start(LINE, who="w")
     execution_id = world.planning.execution_id
@@ -141,7 +193,7 @@ async def test_steering_that_cannot_be_is_refused(world: World) -> None:
     with pytest.raises(NotFound):
         await world.steer(ADA, None, 12345, SteerAction.PAUSE)
     with pytest.raises(Unavailable, match="NOETL_PLANNER_ADDRESS"):
-        await SteerExecution(world.planning.log, None)(ADA, None, execution_id, SteerAction.PAUSE)
+        await SteerExecution(world.planning.log, world.planning.log, None)(ADA, None, execution_id, SteerAction.PAUSE)
 
 
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])

@@ -137,19 +137,27 @@ class ExecutionClient:
             stream_version=response.stream_version, cancelled_descendants=response.cancelled_descendants
         )
 
-    async def pause(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> Steered:
+    async def pause(
+        self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = False
+    ) -> Steered:
         """Issue and grant no commands until it is resumed."""
-        request = pb.PauseRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+        request = pb.PauseRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), reason=reason, cascade=cascade
+        )
         with raising_noetl_errors():
             response = await self._stub.Pause(request, timeout=self._timeout)
-        return Steered(stream_version=response.stream_version, status=response.status)
+        return Steered(stream_version=response.stream_version, status=response.status, descendants=response.descendants)
 
-    async def resume(self, scope: Scope | None, execution_id: int, *, reason: str = "") -> Steered:
+    async def resume(
+        self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = False
+    ) -> Steered:
         """Go on with what was held back."""
-        request = pb.ResumeRequest(scope=scope_message(scope), execution_id=str(execution_id), reason=reason)
+        request = pb.ResumeRequest(
+            scope=scope_message(scope), execution_id=str(execution_id), reason=reason, cascade=cascade
+        )
         with raising_noetl_errors():
             response = await self._stub.Resume(request, timeout=self._timeout)
-        return Steered(stream_version=response.stream_version, status=response.status)
+        return Steered(stream_version=response.stream_version, status=response.status, descendants=response.descendants)
 
     async def finalize(self, scope: Scope | None, execution_id: int, *, status: str = "", reason: str = "") -> Steered:
         """Force an end."""

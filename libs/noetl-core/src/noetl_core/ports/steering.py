@@ -20,6 +20,8 @@ class Steered:
 
     stream_version: int
     status: str
+    descendants: int = 0
+    """How many below it were steered with it."""
 
 
 class Steering(Protocol):

@@ -14,9 +14,10 @@ from noetl_cli.output import Output, echo_json, output_option
 @click.command()
 @click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
 @click.option("--reason", default="", help="Why; it is kept with the event.")
+@click.option("--cascade", is_flag=True, help="Pause everything that stands below it too.")
 @output_option
 @takes_server
-def pause(*, execution_id: int, reason: str, output: Output, find_server: FindServer) -> None:
+def pause(*, execution_id: int, reason: str, cascade: bool, output: Output, find_server: FindServer) -> None:
     """Start nothing more of an execution; what runs goes on to its end, and its deadlines count.
 
     Repeating it is harmless.
@@ -24,11 +25,12 @@ def pause(*, execution_id: int, reason: str, output: Output, find_server: FindSe
     \b
     Examples:
       noetl pause 271828182845904523 --reason "database is being moved"
+      noetl pause 271828182845904523 --cascade
     """
 
     async def steer() -> Steered:
         async with connected(find_server()) as clients:
-            return await clients.executions.pause(None, execution_id, reason=reason)
+            return await clients.executions.pause(None, execution_id, reason=reason, cascade=cascade)
 
     _show(execution_id, asyncio.run(steer()), output, "is paused")
 
@@ -36,9 +38,10 @@ def pause(*, execution_id: int, reason: str, output: Output, find_server: FindSe
 @click.command()
 @click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
 @click.option("--reason", default="", help="Why; it is kept with the event.")
+@click.option("--cascade", is_flag=True, help="Let everything that stands below it go on too.")
 @output_option
 @takes_server
-def resume(*, execution_id: int, reason: str, output: Output, find_server: FindServer) -> None:
+def resume(*, execution_id: int, reason: str, cascade: bool, output: Output, find_server: FindServer) -> None:
     """Let a paused execution go on with what was held back.
 
     Repeating it is harmless.
@@ -46,11 +49,12 @@ def resume(*, execution_id: int, reason: str, output: Output, find_server: FindS
     \b
     Examples:
       noetl resume 271828182845904523
+      noetl resume 271828182845904523 --cascade
     """
 
     async def steer() -> Steered:
         async with connected(find_server()) as clients:
-            return await clients.executions.resume(None, execution_id, reason=reason)
+            return await clients.executions.resume(None, execution_id, reason=reason, cascade=cascade)
 
     _show(execution_id, asyncio.run(steer()), output, "goes on")
 
@@ -132,7 +136,9 @@ def _show(execution_id: int, steered: Steered, output: Output, says: str) -> Non
                 "execution_id": str(execution_id),
                 "status": steered.status,
                 "stream_version": steered.stream_version,
+                "steered_descendants": steered.descendants,
             }
         )
     else:
-        click.echo(f"execution {execution_id} {says}")
+        below = f", with {steered.descendants} below it" if steered.descendants else ""
+        click.echo(f"execution {execution_id} {says}{below}")

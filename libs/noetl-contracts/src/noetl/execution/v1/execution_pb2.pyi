@@ -599,10 +599,13 @@ class PauseRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CASCADE_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     reason: _builtins.str
     """Why, for people."""
+    cascade: _builtins.bool
+    """Whether everything that stands below it is paused too."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -613,10 +616,11 @@ class PauseRequest(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         execution_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        cascade: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cascade", b"cascade", "execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -630,19 +634,23 @@ class PauseResponse(_message.Message):
 
     STREAM_VERSION_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    DESCENDANTS_FIELD_NUMBER: _builtins.int
     stream_version: _builtins.int
     """Version of the execution's last event."""
     status: _builtins.str
     """Its status now."""
+    descendants: _builtins.int
+    """How many executions below it are paused now, if that was asked for."""
     def __init__(
         self,
         *,
         stream_version: _builtins.int = ...,
         status: _builtins.str = ...,
+        descendants: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["descendants", b"descendants", "status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -657,10 +665,13 @@ class ResumeRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    CASCADE_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     reason: _builtins.str
     """Why, for people."""
+    cascade: _builtins.bool
+    """Whether everything that stands below it goes on too."""
     @_builtins.property
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
@@ -671,10 +682,11 @@ class ResumeRequest(_message.Message):
         scope: _common_pb2.Scope | None = ...,
         execution_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        cascade: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cascade", b"cascade", "execution_id", b"execution_id", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -688,19 +700,23 @@ class ResumeResponse(_message.Message):
 
     STREAM_VERSION_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    DESCENDANTS_FIELD_NUMBER: _builtins.int
     stream_version: _builtins.int
     """Version of the execution's last event."""
     status: _builtins.str
     """Its status now."""
+    descendants: _builtins.int
+    """How many executions below it go on now, if that was asked for."""
     def __init__(
         self,
         *,
         stream_version: _builtins.int = ...,
         status: _builtins.str = ...,
+        descendants: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["descendants", b"descendants", "status", b"status", "stream_version", b"stream_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,8 +136,11 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
             parse_id(request.execution_id, what="execution_id"),
             SteerAction.PAUSE,
             reason=request.reason,
+            cascade=request.cascade,
         )
-        return pb.PauseResponse(stream_version=steered.stream_version, status=steered.status)
+        return pb.PauseResponse(
+            stream_version=steered.stream_version, status=steered.status, descendants=steered.descendants
+        )
 
     async def Resume(  # noqa: N802 - named by the contract
         self, request: pb.ResumeRequest, context: grpc.aio.ServicerContext[pb.ResumeRequest, pb.ResumeResponse]
@@ -149,8 +152,11 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
             parse_id(request.execution_id, what="execution_id"),
             SteerAction.RESUME,
             reason=request.reason,
+            cascade=request.cascade,
         )
-        return pb.ResumeResponse(stream_version=steered.stream_version, status=steered.status)
+        return pb.ResumeResponse(
+            stream_version=steered.stream_version, status=steered.status, descendants=steered.descendants
+        )
 
     async def Finalize(  # noqa: N802 - named by the contract
         self, request: pb.FinalizeRequest, context: grpc.aio.ServicerContext[pb.FinalizeRequest, pb.FinalizeResponse]

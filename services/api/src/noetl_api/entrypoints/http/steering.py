@@ -24,6 +24,12 @@ class ReasonBody(_Request):
     reason: str = ""
 
 
+class SteerBody(ReasonBody):
+    """Whom it is about."""
+
+    cascade: bool = Field(default=False, description="Whether everything that stands below it follows.")
+
+
 class FinalizeBody(ReasonBody):
     """How the execution is to end."""
 
@@ -46,6 +52,7 @@ class SteeredOut(BaseModel):
     execution_id: str
     status: str
     stream_version: int
+    steered_descendants: int = Field(default=0, description="Executions below it that followed, if that was asked for.")
 
 
 class RedrivenOut(BaseModel):
@@ -67,12 +74,19 @@ async def pause(
     caller: CallerOf,
     scope: ScopeOf,
     use_cases: UseCasesOf,
-    body: ReasonBody | None = None,
+    body: SteerBody | None = None,
 ) -> SteeredOut:
     """Issue and grant no commands until it is resumed; what runs goes on to its end, and deadlines count."""
-    reason = body.reason if body is not None else ""
-    steered = await use_cases.steer_execution(caller, scope, execution_id, SteerAction.PAUSE, reason=reason)
-    return SteeredOut(execution_id=str(execution_id), status=steered.status, stream_version=steered.stream_version)
+    wanted = body or SteerBody()
+    steered = await use_cases.steer_execution(
+        caller, scope, execution_id, SteerAction.PAUSE, reason=wanted.reason, cascade=wanted.cascade
+    )
+    return SteeredOut(
+        execution_id=str(execution_id),
+        status=steered.status,
+        stream_version=steered.stream_version,
+        steered_descendants=steered.descendants,
+    )
 
 
 @router.post("/resume")
@@ -81,12 +95,19 @@ async def resume(
     caller: CallerOf,
     scope: ScopeOf,
     use_cases: UseCasesOf,
-    body: ReasonBody | None = None,
+    body: SteerBody | None = None,
 ) -> SteeredOut:
     """Go on with what was held back."""
-    reason = body.reason if body is not None else ""
-    steered = await use_cases.steer_execution(caller, scope, execution_id, SteerAction.RESUME, reason=reason)
-    return SteeredOut(execution_id=str(execution_id), status=steered.status, stream_version=steered.stream_version)
+    wanted = body or SteerBody()
+    steered = await use_cases.steer_execution(
+        caller, scope, execution_id, SteerAction.RESUME, reason=wanted.reason, cascade=wanted.cascade
+    )
+    return SteeredOut(
+        execution_id=str(execution_id),
+        status=steered.status,
+        stream_version=steered.stream_version,
+        steered_descendants=steered.descendants,
+    )
 
 
 @router.post("/finalize")
