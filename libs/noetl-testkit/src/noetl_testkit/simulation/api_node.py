@@ -54,7 +54,7 @@ class ApiPorts:
             on_started=NoticeStarts(planners),
         )
         self._cancel = CancelExecution(self._log, database)
-        self._steer = SteerExecution(self._log, planners)
+        self._steer = SteerExecution(self._log, database, planners)
         self._query = QueryExecutions(
             projections=place.network.remote(place.projectors[0], "projections"),
             log=self._log,
