@@ -10,6 +10,7 @@ from noetl_core.likeness.accounts import Account, account
 from noetl_core.likeness.calls import Calls, RepeatedCall, calls
 from noetl_core.likeness.comparing import Difference, differences, digest, expectation, varying
 from noetl_core.recorded import record
+from noetl_core.surfaces.shapes import Surface
 
 from noetl_cli.chaos.effects import CountedEffects
 from noetl_cli.chaos.trial import Trial
@@ -100,7 +101,7 @@ def judge(trial: Trial, good: Undisturbed, unsettled: Sequence[str]) -> Verdict:
     found = [
         Difference(where=f"{place} {one.where}".strip(), expected=one.expected, found=one.found)
         for place in sorted({*good.expected, *accounts})
-        for one in differences(good.expected.get(place, {}), accounts.get(place, {}))
+        for one in _telling_first(differences(good.expected.get(place, {}), accounts.get(place, {})))
     ]
     made = _calls(trial.histories)
     problems = [*unsettled, *(f"committed more than once: {name}" for one in made for name in one.doubled)]
@@ -114,6 +115,11 @@ def judge(trial: Trial, good: Undisturbed, unsettled: Sequence[str]) -> Verdict:
         committed=_committed(made),
         repeated=tuple(again for one in made for again in one.repeated),
     )
+
+
+def _telling_first(found: Sequence[Difference]) -> list[Difference]:
+    """How it ended, before everything that led there."""
+    return sorted(found, key=lambda one: not one.where.startswith(f"{Surface.EXECUTION} "))
 
 
 def _accounts(histories: Mapping[str, Sequence[StoredEvent]]) -> Accounts:
