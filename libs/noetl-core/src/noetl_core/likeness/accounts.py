@@ -30,9 +30,9 @@ _LEFT_OUT: Final = frozenset(
     {
         "after", "attempt", "attempts", "bytes", "call_id", "cascade", "catalog_id", "child_execution_id", "command_id",
         "deadline", "decided_through", "duration_ms", "epoch_id", "frame_count", "frame_index", "from_version", "ipc",
-        "lease_seconds", "locality", "logs", "loop_id", "parent_ref", "parked", "placement", "ref_id", "request_sha256",
-        "sequence", "shard_attempt", "shard_id", "size_bytes", "slot", "source_locality", "streamed", "timings",
-        "to_version", "uri", "worker_id", "worker_locator",
+        "lease_seconds", "locality", "logs", "loop_id", "metrics", "parent_ref", "parked", "placement", "ref_id",
+        "request_sha256", "sequence", "shard_attempt", "shard_id", "size_bytes", "slot", "source_locality", "streamed",
+        "timings", "to_version", "uri", "worker_id", "worker_locator",
     }
 )  # fmt: skip
 """Facts of one run: who, where, when and how often; results are known by their digests."""
