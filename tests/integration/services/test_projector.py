@@ -223,8 +223,7 @@ class Scene:
             assert row["last_projected_event_id"] == state.last_event_id
             async with asyncpg.create_pool(self.dsn, min_size=1, max_size=1) as pool:
                 store = PostgresProjections(pool)
-                for surface, rows in replayed.changed().items():
-                    assert await stored_rows(store, history.execution_id, surface) == rows
+                assert await stored_rows(store, history.execution_id) == replayed.changed()
 
     async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn, server_settings={"timezone": "UTC"})
@@ -555,7 +554,7 @@ async def live_checksums(scene: Scene, history: History) -> Mapping[str, Any]:
     """Of the rows as they stand in their tables."""
     async with asyncpg.create_pool(scene.dsn, min_size=1, max_size=1) as pool:
         store = PostgresProjections(pool)
-        rows = {surface: await stored_rows(store, history.execution_id, surface) for surface in Surface}
+        rows = await stored_rows(store, history.execution_id)
     return checksum_document(
         rows,
         execution_id=history.execution_id,

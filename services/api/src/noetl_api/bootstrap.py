@@ -36,7 +36,6 @@ from noetl_core.append import AppendRequest, PreparedRequest, prepare
 from noetl_core.envelope import StoredEvent
 from noetl_core.ids import Snowflake
 from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
-from noetl_core.ports.projections import Projections
 from noetl_core.ports.reachability import LogScan
 from noetl_core.ports.snapshots import FetchSnapshots
 from noetl_core.replay.snapshots import Rules
@@ -63,6 +62,7 @@ from noetl_api.application.frames import StageFrames
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
+from noetl_api.application.list_rows import ListRows
 from noetl_api.application.list_streams import ListStreams
 from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.payloads import ReadPayloads
@@ -159,7 +159,7 @@ class Api:
         pool: asyncpg.Pool,
         leases: PostgresShardLeases,
         ids: Snowflake,
-        projections: Projections,
+        projections: ProjectionClient,
         payloads: PayloadStore,
         *,
         snapshots: FetchSnapshots,
@@ -191,6 +191,7 @@ class Api:
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
             read_events=read_events,
             list_streams=ListStreams(PostgresStreams(pool)),
+            list_rows=ListRows(projections),
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
             read_payloads=ReadPayloads(payloads, lineage),
             trace_result=TraceResult(lineage),

@@ -19,6 +19,7 @@ _SECTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "trace": "noetl_cli.commands.trace:trace",
         "payload": "noetl_cli.commands.payload:payload",
         "replay": "noetl_cli.replay.commands:replay",
+        "verify": "noetl_cli.verify.commands:verify",
         "why": "noetl_cli.commands.why:why",
         "cancel": "noetl_cli.commands.executions:cancel",
         "pause": "noetl_cli.commands.steering:pause",

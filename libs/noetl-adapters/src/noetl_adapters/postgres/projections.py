@@ -11,11 +11,11 @@ from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.projection_store import (
     Barrier,
     ProjectedExecution,
     Refusal,
-    RowPage,
     ShardCheckpoint,
     SilentPlace,
     StoredProjection,
@@ -29,14 +29,12 @@ from noetl_core.surfaces.shapes import Row, Surface
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.projection_rows import EXECUTION_COLUMNS, execution_row
 from noetl_adapters.postgres.queries import load_queries
+from noetl_adapters.postgres.stored_rows import read_page
 from noetl_adapters.postgres.surface_tables import (
-    EXECUTION_ROW,
-    LISTINGS,
     OBJECTS,
     TABLES,
     column_count,
     columns_of,
-    execution_row_of,
     row_of,
     upsert,
 )
@@ -104,20 +102,11 @@ class PostgresProjections:
         return found
 
     async def list_rows(
-        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
-    ) -> RowPage | None:
-        """One page of rows, and the version that they include, as one snapshot."""
-        own = await self._fetch_text(EXECUTION_ROW, execution_id)
-        if not own or (scope is not None and (own[0][1], own[0][2]) != (scope.tenant_id, scope.organization_id)):
-            return None
-        if surface is Surface.EXECUTION:
-            alone = ((str(execution_id), execution_row_of(execution_id, own[0])),)
-            return RowPage(stream_version=own[0][0], rows=() if after else alone, more=False)
-        records = await self._fetch_text(LISTINGS[surface], execution_id, after, limit)
-        if not records:
-            return None
-        rows = tuple((record[1], row_of(surface, record, offset=2)) for record in records if record[1] is not None)
-        return RowPage(stream_version=records[0][0], rows=rows, more=len(rows) == limit)
+        self, scope: Scope | None, execution_ids: Collection[int], *, after: RowPlace | None = None, limit: int
+    ) -> RowPage:
+        """One page of rows of all surfaces, of one moment."""
+        async with translated(), self._pool.acquire() as connection:
+            return await read_page(connection, scope, execution_ids, after=after, limit=limit)
 
     async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
         if not execution_ids:

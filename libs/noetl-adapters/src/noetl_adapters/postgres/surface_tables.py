@@ -61,23 +61,17 @@ def upsert(surface: Surface, *, first_parameter: int) -> str:
 
 
 def listing(surface: Surface) -> str:
-    """One page of an execution's rows by their keys, with the version that they include; one without a key if none."""
+    """Rows of some executions behind a place, by execution and key; only as many as a page may have."""
     columns = ", ".join(
         f'"{name}"::text' if kind is Kind.JSON else f'"{name}"' for name, kind in SHAPES[surface].fields.items()
     )
     key = KEYS[surface]
     return f"""
-SELECT execution.stream_version AS at_version, part.*
-FROM noetl.execution AS execution
-LEFT JOIN LATERAL (
-    SELECT {key} AS row_key, {columns}
-    FROM noetl.{TABLES[surface]}
-    WHERE execution_id = $1 AND {key} > $2
-    ORDER BY {key}
-    LIMIT $3
-) AS part ON true
-WHERE execution.execution_id = $1
-ORDER BY part.row_key"""  # noqa: S608 - made of the names of fields
+SELECT execution_id AS at, {key} AS row_key, {columns}
+FROM noetl.{TABLES[surface]}
+WHERE execution_id = ANY($1::bigint[]) AND (execution_id, {key}) > ($2, $3)
+ORDER BY execution_id, {key}
+LIMIT $4"""  # noqa: S608 - made of the names of fields
 
 
 LISTINGS: Final[Mapping[Surface, str]] = {surface: listing(surface) for surface in TABLES}
@@ -105,22 +99,24 @@ def row_of(surface: Surface, record: asyncpg.Record, *, offset: int) -> JsonObje
     )
 
 
-EXECUTION_ROW: Final = """
-SELECT stream_version AS at_version, tenant_id, organization_id, path, version, catalog_id, parent_execution_id, status,
-       start_time, end_time, error::text AS error, state::text AS state, last_projected_event_id, last_event_type,
-       last_node_name, event_time_watermark
+EXECUTION_ROWS: Final = """
+SELECT execution_id, execution_id::text AS row_key, stream_version, tenant_id, organization_id, path, version, catalog_id,
+       parent_execution_id, status, start_time, end_time, error::text AS error, state::text AS state,
+       last_projected_event_id, last_event_type, last_node_name, event_time_watermark
 FROM noetl.execution
-WHERE execution_id = $1"""
+WHERE execution_id = ANY($1::bigint[]) AND execution_id > $2
+ORDER BY execution_id
+LIMIT $3"""
 
 
-def execution_row_of(execution_id: int, record: asyncpg.Record) -> JsonObject:
+def execution_row_of(record: asyncpg.Record) -> JsonObject:
     """The execution's own row, from its columns; routing facts are a part of the stored state."""
     state = decode(record["state"].encode())
     fields = state if isinstance(state, dict) else {}
     parent = record["parent_execution_id"]
     return without_absent(
         {
-            "execution_id": str(execution_id),
+            "execution_id": str(record[0]),
             "tenant_id": record["tenant_id"],
             "organization_id": record["organization_id"],
             "path": record["path"],
@@ -132,7 +128,7 @@ def execution_row_of(execution_id: int, record: asyncpg.Record) -> JsonObject:
             "end_time": format_time(record["end_time"]) if record["end_time"] else None,
             "error": decode(record["error"].encode()) if record["error"] is not None else None,
             "state": routing_facts(fields),
-            "stream_version": record["at_version"],
+            "stream_version": record["stream_version"],
             "last_event_id": str(record["last_projected_event_id"]),
             "last_event_type": record["last_event_type"],
             "last_node_name": record["last_node_name"],

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Final
 
 import grpc
 from noetl.evidence.v1 import evidence_pb2 as pb
 from noetl.evidence.v1 import evidence_pb2_grpc as pb_grpc
 from noetl_core.errors import NotFound
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.streams import StreamHead, StreamPage
 
 from noetl_contracts.mapping import evidence as mapping
@@ -16,9 +19,12 @@ from noetl_contracts.mapping.events import scope_message
 from noetl_contracts.mapping.times import moment, optional_timestamp
 from noetl_contracts.status import raising_noetl_errors
 
+ROWS_TIMEOUT_SECONDS: Final = 30.0
+"""Beyond what is waited for."""
+
 
 class EvidenceClient:
-    """Port `Streams`, served by api."""
+    """Ports `Streams` and `LiveRows`, served by api."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
         self._stub: pb_grpc.EvidenceServiceAsyncStub = pb_grpc.EvidenceServiceStub(channel)
@@ -49,3 +55,22 @@ class EvidenceClient:
         except NotFound:
             return None
         return mapping.head(response.head)
+
+    async def list_rows(
+        self,
+        scope: Scope | None,
+        wanted: Mapping[int, int],
+        *,
+        after: RowPlace | None = None,
+        wait_seconds: float = 0.0,
+    ) -> RowPage:
+        """One page of rows as they are stored; port `LiveRows`."""
+        request = pb.ListRowsRequest(
+            scope=scope_message(scope),
+            wanted=mapping.wanted_messages(wanted),
+            wait_seconds=wait_seconds,
+            page_token=after.to_token() if after is not None else "",
+        )
+        with raising_noetl_errors():
+            response = await self._stub.ListRows(request, timeout=wait_seconds + ROWS_TIMEOUT_SECONDS)
+        return mapping.row_page(response.page)

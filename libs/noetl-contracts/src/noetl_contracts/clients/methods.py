@@ -8,6 +8,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.event.v1.EventService/ListHeads",
         "/noetl.evidence.v1.EvidenceService/ListStreams",
         "/noetl.evidence.v1.EvidenceService/GetStream",
+        "/noetl.evidence.v1.EvidenceService/ListRows",
         "/noetl.catalog.v1.CatalogService/Register",
         "/noetl.catalog.v1.CatalogService/Get",
         "/noetl.catalog.v1.CatalogService/List",
@@ -56,5 +57,6 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.projection.v1.ProjectionService/ListSilentCommands",
         "/noetl.projection.v1.ProjectionService/ListPassedDeadlines",
         "/noetl.projection.v1.ProjectionService/ListQuietExecutions",
+        "/noetl.projection.v1.ProjectionService/ListRows",
     }
 )

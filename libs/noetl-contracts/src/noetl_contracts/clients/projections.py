@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import grpc
 from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.quiet import QuietPage
 
+from noetl_contracts.mapping import evidence
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.events import scope_message
 from noetl_contracts.status import raising_noetl_errors
 
+ROWS_TIMEOUT_SECONDS: Final = 20.0
+"""Beyond what is waited for."""
+
 
 class ProjectionClient:
-    """Port `Projections`, served by projectors."""
+    """Ports `Projections` and `LiveRows`, served by projectors."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 5.0) -> None:
         self._stub: pb_grpc.ProjectionServiceAsyncStub = pb_grpc.ProjectionServiceStub(channel)
@@ -84,3 +92,22 @@ class ProjectionClient:
             executions=tuple(mapping.quiet_execution(one) for one in response.executions),
             next_page_token=response.next_page_token,
         )
+
+    async def list_rows(
+        self,
+        scope: Scope | None,
+        wanted: Mapping[int, int],
+        *,
+        after: RowPlace | None = None,
+        wait_seconds: float = 0.0,
+    ) -> RowPage:
+        """One page of rows as they are stored; port `LiveRows`."""
+        request = pb.ListRowsRequest(
+            scope=scope_message(scope),
+            wanted=evidence.wanted_messages(wanted),
+            wait_seconds=wait_seconds,
+            page_token=after.to_token() if after is not None else "",
+        )
+        with raising_noetl_errors():
+            response = await self._stub.ListRows(request, timeout=wait_seconds + ROWS_TIMEOUT_SECONDS)
+        return evidence.row_page(response.page)

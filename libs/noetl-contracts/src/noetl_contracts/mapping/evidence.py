@@ -1,10 +1,14 @@
-"""Heads of streams as messages and back."""
+"""Heads of streams and rows of projections as messages and back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from noetl.evidence.v1 import evidence_pb2 as pb
 from noetl_core.ids import parse_id
+from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
 from noetl_core.ports.streams import StreamHead
+from noetl_core.surfaces.shapes import Surface
 
 from noetl_contracts.mapping.times import moment, timestamp
 
@@ -32,4 +36,43 @@ def head(message: pb.StreamHead) -> StreamHead:
         checksum=message.checksum,
         terminal=message.terminal,
         updated_at=moment(message.updated_at),
+    )
+
+
+def wanted_messages(wanted: Mapping[int, int]) -> list[pb.WantedRows]:
+    """Executions and the versions that are waited for, as messages."""
+    return [pb.WantedRows(execution_id=str(one), min_version=version) for one, version in wanted.items()]
+
+
+def wanted(messages: Iterable[pb.WantedRows]) -> dict[int, int]:
+    """Executions and the versions that are waited for."""
+    return {parse_id(one.execution_id, what="execution_id"): one.min_version for one in messages}
+
+
+def row_page_message(page: RowPage) -> pb.RowPage:
+    """A page of rows as a message."""
+    return pb.RowPage(
+        versions={str(one): version for one, version in page.versions.items()},
+        rows=[
+            pb.StoredRow(execution_id=str(one.execution_id), surface=one.surface, key=one.key, row=one.data)
+            for one in page.rows
+        ],
+        next_page_token=page.following.to_token() if page.following is not None else "",
+    )
+
+
+def row_page(message: pb.RowPage) -> RowPage:
+    """A page of rows."""
+    return RowPage(
+        versions={parse_id(one, what="execution_id"): version for one, version in message.versions.items()},
+        rows=tuple(
+            StoredRow(
+                execution_id=parse_id(one.execution_id, what="execution_id"),
+                surface=Surface(one.surface),
+                key=one.key,
+                data=one.row,
+            )
+            for one in message.rows
+        ),
+        following=RowPlace.from_token(message.next_page_token),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from noetl_core.canonical import decode, encode
-from noetl_core.envelope import Draft, Envelope, StoredEvent, chain_checksum
-from noetl_core.errors import NoetlError
+from noetl_core.envelope import Draft, Envelope, StoredEvent, chain_checksum, check_result_shape
+from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.evidence.findings import Finding
 from noetl_core.values import dataclass
 
@@ -28,6 +28,11 @@ class ChainCheck:
         """Whether the inside of each event is looked at too; its seal covers it, unless somebody sealed it anew."""
         self._version = 0
         self._checksum = ""
+
+    @property
+    def version(self) -> int:
+        """Of the last event that was taken."""
+        return self._version
 
     def take(self, events: Iterable[StoredEvent]) -> list[Finding]:
         """What is wrong with these events, and with how they follow the ones before."""
@@ -96,6 +101,12 @@ class ChainCheck:
         if content != envelope.content_sha256:
             told = f"its content gives {content}, it says {envelope.content_sha256}"
             findings.append(_about(event, "event.content_differs", told))
+        if not envelope.idempotency_key:
+            findings.append(_about(event, "event.without_key", "it has no idempotency key"))
+        try:
+            check_result_shape(envelope.result or {"status": "ok"})
+        except InvalidInput as exc:
+            findings.append(_about(event, "event.result_refused", exc.message))
         return findings
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from noetl_core.fold import State
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.ports.quiet import QuietExecution
 from noetl_core.surfaces.shapes import Row, Surface
@@ -75,15 +76,6 @@ class Barrier:
     committed_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowPage:
-    """Some rows of a surface in the order of their keys, as they are at a version of their execution."""
-
-    stream_version: int
-    rows: tuple[tuple[str, Row], ...]
-    more: bool
-
-
 SilentPlace = tuple[datetime, int, str]
 """Where a listing of silent commands goes on: (lease_until, execution_id, command_id)."""
 
@@ -111,9 +103,9 @@ class ProjectionStore(Protocol):
         ...
 
     async def list_rows(
-        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
-    ) -> RowPage | None:
-        """Rows of a surface as they are stored, by key; None if there is no such execution for this scope."""
+        self, scope: Scope | None, execution_ids: Collection[int], *, after: RowPlace | None = None, limit: int
+    ) -> RowPage:
+        """Rows of all surfaces as they are stored, of one moment; what is not of this scope is left out."""
         ...
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:

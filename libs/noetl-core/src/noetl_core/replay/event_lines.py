@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from noetl_core.canonical import decode, encode
+from base64 import b64decode, b64encode
+
+from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.timestamps import format_time, parse_time
 
-_FIELDS = frozenset({"aggregate_version", "body", "checksum", "ingest_time", "prev_checksum", "stream_version"})
+_PLACE = frozenset({"aggregate_version", "checksum", "ingest_time", "prev_checksum", "stream_version"})
+_FIELDS = _PLACE | {"body"}
+_FIELDS_OF_OTHERS = _PLACE | {"body_base64"}
+"""Bytes that are no text were written by nobody; evidence has to show them nevertheless."""
 
 
 def event_line(event: StoredEvent) -> bytes:
     """One event with its place, as canonical JSON without a line feed; `body` is a text: its bytes are what counts."""
+    try:
+        body: JsonObject = {"body": event.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": b64encode(event.body).decode()}
     return encode(
         {
+            **body,
             "aggregate_version": event.aggregate_version,
-            "body": event.body.decode(),
             "checksum": event.checksum,
             "ingest_time": format_time(event.ingest_time),
             "prev_checksum": event.prev_checksum,
@@ -28,10 +37,10 @@ def read_event_line(line: bytes) -> StoredEvent:
     """The event of a line; raises `Corrupt` for anything else."""
     try:
         fields = decode(line)
-        if not isinstance(fields, dict) or fields.keys() != _FIELDS:
+        if not isinstance(fields, dict) or fields.keys() not in (_FIELDS, _FIELDS_OF_OTHERS):
             raise Corrupt(f"the line of an event has exactly the fields {', '.join(sorted(_FIELDS))}")
         return StoredEvent(
-            body=_text(fields["body"]).encode(),
+            body=_body(fields),
             stream_version=_number(fields["stream_version"]),
             aggregate_version=_number(fields["aggregate_version"]),
             ingest_time=parse_time(_text(fields["ingest_time"])),
@@ -42,6 +51,15 @@ def read_event_line(line: bytes) -> StoredEvent:
         raise
     except NoetlError as exc:
         raise Corrupt(f"the line of an event cannot be read: {exc.message}") from exc
+
+
+def _body(fields: JsonObject) -> bytes:
+    if "body" in fields:
+        return _text(fields["body"]).encode()
+    try:
+        return b64decode(_text(fields["body_base64"]), validate=True)
+    except ValueError as exc:
+        raise Corrupt("the line of an event has a body that is not base64") from exc
 
 
 def _text(value: object) -> str:

@@ -1,6 +1,7 @@
 """What every projection store must do; an adapter's tests subclass this and supply an empty store."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +21,7 @@ from noetl_core.executions.events import (
 )
 from noetl_core.fold import State, empty, fold_all, prune
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, StoredRow
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, ShardCheckpoint
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import in_order
@@ -445,18 +447,33 @@ class ProjectionStoreCompliance(ABC):
             replayed = SurfaceFold(empty(history.execution_id))
             replayed.add_all(history.recorded)
 
+            stored = await stored_rows(store, history.execution_id)
             for surface, rows in replayed.changed().items():
-                stored = await stored_rows(store, history.execution_id, surface)
-                assert list(stored) == in_order(rows)
-                assert stored == rows
+                assert list(stored[surface]) == in_order(rows)
+                assert stored[surface] == rows
 
     async def test_rows_are_only_for_their_tenant(self, store: ProjectionStore) -> None:
         await store.write([projected(two_steps(History()))])
         stranger = Scope(tenant_id="other", organization_id="default")
 
-        for surface in Surface:
-            assert await store.list_rows(stranger, EXECUTION, surface, limit=10) is None
-            assert await store.list_rows(None, EXECUTION + 1, surface, limit=10) is None
+        nothing = RowPage(versions={}, rows=(), following=None)
+        assert await store.list_rows(stranger, [EXECUTION], limit=10) == nothing
+        assert await store.list_rows(None, [EXECUTION + 1], limit=10) == nothing
+
+    async def test_rows_of_several_executions_come_each_once_however_small_the_pages(
+        self, store: ProjectionStore
+    ) -> None:
+        histories = [telling_history(choices(seed), execution_id=EXECUTION + seed) for seed in range(3)]
+        await store.write([projected(history) for history in histories])
+        ids = [history.execution_id for history in histories]
+
+        by_one = await all_rows(store, [*ids, EXECUTION + 99], limit=1)
+        at_once = await store.list_rows(SCOPE, ids, limit=10_000)
+
+        assert by_one == list(at_once.rows)
+        assert len(by_one) == len({(one.execution_id, one.surface, one.key) for one in by_one})
+        assert at_once.versions == {history.execution_id: len(history.stored) for history in histories}
+        assert at_once.following is None
 
     async def test_objects_are_found_by_their_keys(self, store: ProjectionStore) -> None:
         history = telling_history(choices(1))
@@ -478,15 +495,22 @@ class ProjectionStoreCompliance(ABC):
         assert len(await store.silent_commands(limit=1000)) == 300
 
 
-async def stored_rows(store: ProjectionStore, execution_id: int, surface: Surface) -> dict[str, Row]:
-    """All rows of a surface, page by page."""
-    found: dict[str, Row] = {}
-    while True:
-        page = await store.list_rows(SCOPE, execution_id, surface, after=next(reversed(found), ""), limit=3)
-        assert page is not None
-        found.update(page.rows)
-        if not page.more:
-            return found
+async def all_rows(store: ProjectionStore, execution_ids: Sequence[int], *, limit: int) -> list[StoredRow]:
+    """Rows of all surfaces, page by page."""
+    page = await store.list_rows(SCOPE, execution_ids, limit=limit)
+    found = list(page.rows)
+    while page.following is not None:
+        page = await store.list_rows(SCOPE, execution_ids, after=page.following, limit=limit)
+        found += page.rows
+    return found
+
+
+async def stored_rows(store: ProjectionStore, execution_id: int) -> dict[Surface, dict[str, Row]]:
+    """All rows of an execution, in the order in which they come."""
+    found: dict[Surface, dict[str, Row]] = {surface: {} for surface in Surface}
+    for one in await all_rows(store, [execution_id], limit=3):
+        found[one.surface][one.key] = one.row()
+    return found
 
 
 def state_after(history: History) -> State:

@@ -14,11 +14,11 @@ from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
 from noetl_core.ports.projection_store import (
     Barrier,
     ProjectedExecution,
     Refusal,
-    RowPage,
     ShardCheckpoint,
     SilentPlace,
     StoredProjection,
@@ -27,7 +27,6 @@ from noetl_core.ports.projection_store import (
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.ports.quiet import QuietExecution
 from noetl_core.state_json import decode_state, encode_state
-from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.execution_rows import execution_row
 from noetl_core.surfaces.shapes import Row, Surface, check_row
 from noetl_core.timestamps import parse_time
@@ -138,20 +137,35 @@ class InMemoryProjections:
         }
 
     async def list_rows(
-        self, scope: Scope | None, execution_id: int, surface: Surface, *, after: str = "", limit: int
-    ) -> RowPage | None:
-        """Rows of a surface by key."""
+        self, scope: Scope | None, execution_ids: Collection[int], *, after: RowPlace | None = None, limit: int
+    ) -> RowPage:
+        """Rows of all surfaces, by surface, execution and key."""
         self._check()
-        stored = self.executions.get(execution_id)
-        if stored is None or (scope is not None and not _is_of(scope, stored.view)):
-            return None
-        keys = in_order(key for one, key in self.rows[surface] if one == execution_id)
-        chosen = [key for key in keys if key.encode() > after.encode()][:limit]
-        return RowPage(
-            stream_version=stored.view.stream_version,
-            rows=tuple((key, _object(self.rows[surface][execution_id, key])) for key in chosen),
-            more=len(chosen) == limit and surface is not Surface.EXECUTION,
+        views = {one: self.executions[one].view for one in execution_ids if one in self.executions}
+        versions = {one: view.stream_version for one, view in views.items() if scope is None or _is_of(scope, view)}
+        order = list(Surface)
+        places = sorted(
+            (order.index(surface), one, key.encode())
+            for surface, rows in self.rows.items()
+            for one, key in rows
+            if one in versions
         )
+        if after is not None:
+            behind = (order.index(after.surface), after.execution_id, after.key.encode())
+            places = [place for place in places if place > behind]
+        rows = tuple(
+            StoredRow(
+                execution_id=one,
+                surface=order[index],
+                key=key.decode(),
+                data=self.rows[order[index]][one, key.decode()],
+            )
+            for index, one, key in places[:limit]
+        )
+        if len(places) <= limit:
+            return RowPage(versions=versions, rows=rows, following=None)
+        last = RowPlace(surface=rows[-1].surface, execution_id=rows[-1].execution_id, key=rows[-1].key)
+        return RowPage(versions=versions, rows=rows, following=last)
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
         """How far these shards have come."""

@@ -56,7 +56,8 @@ class ReadEvents:
             limit=page_size(size, default=DEFAULT_PAGE, maximum=MAX_PAGE),
         )
         last = min(to_version, page.head_version) if to_version else page.head_version
-        following = first + len(page.events)
+        # After what was read, and not by counting: events that somebody removed are no reason to ask for ever.
+        following = page.events[-1].stream_version + 1 if page.events else last + 1
         return ReadPage(page=page, next_version=following if following <= last else 0)
 
     async def all(

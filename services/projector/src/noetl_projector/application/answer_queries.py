@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from noetl_core.errors import DeadlinePassed, NotFound
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.projection_store import ProjectionStore, SilentPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.ports.quiet import QuietExecution
@@ -21,6 +23,9 @@ OWN_LOOK_SECONDS: Final = 1.0
 """How long to rely on the signal; the shard may have passed to another replica in the meantime."""
 FOREIGN_LOOK_SECONDS: Final = 0.05
 """Another replica writes the row, and nothing but the row tells us that it has."""
+
+MAX_ROWS: Final = 2_000
+"""Of one page."""
 
 
 class AnswerQueries:
@@ -61,6 +66,28 @@ class AnswerQueries:
         if view is None:
             raise NotFound("execution", execution_id, code="execution.not_found")
         raise DeadlinePassed(f"execution {execution_id} is at version {view.stream_version}, not yet at {min_version}")
+
+    async def list_rows(
+        self,
+        scope: Scope | None,
+        wanted: Mapping[int, int],
+        *,
+        after: RowPlace | None = None,
+        wait_seconds: float = 0.0,
+    ) -> RowPage:
+        """Rows as they are stored; on the first page, once they include what is waited for or the time is over."""
+        if after is None and wait_seconds > 0:
+            await self._wait_for(scope, wanted, self._clock() + wait_seconds)
+        return await self._store.list_rows(scope, wanted.keys(), after=after, limit=MAX_ROWS)
+
+    async def _wait_for(self, scope: Scope | None, wanted: Mapping[int, int], deadline: float) -> None:
+        known = await self._store.versions(wanted.keys())
+        for execution_id, version in wanted.items():
+            if known.get(execution_id, 0) < version:
+                with suppress(NotFound, DeadlinePassed):
+                    await self.get_execution(
+                        scope, execution_id, min_version=version, wait_seconds=max(deadline - self._clock(), 0.0)
+                    )
 
     async def list_executions(
         self,

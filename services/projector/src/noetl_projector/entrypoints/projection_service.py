@@ -9,12 +9,14 @@ import grpc
 from noetl.common.v1 import common_pb2 as common
 from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import evidence
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping import snapshots as snapshot_mapping
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ids import parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPlace
 from noetl_core.ports.projection_store import SilentPlace
 from noetl_core.ports.projections import SilentCommand
 from noetl_core.ports.snapshot_store import SnapshotStore
@@ -28,6 +30,7 @@ SERVICE_NAME = pb.DESCRIPTOR.services_by_name["ProjectionService"].full_name
 MAX_PAGE: Final = 1000
 DEFAULT_EXECUTIONS: Final = 50
 DEFAULT_COMMANDS: Final = 100
+MAX_WANTED: Final = 200
 MAX_WAIT_SECONDS: Final = 30.0
 ANSWER_SECONDS: Final = 0.1
 """Kept of the caller's time for the answer to reach it."""
@@ -157,6 +160,21 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
             if part is None:
                 return
             yield pb.GetSnapshotResponse(part=part)
+
+    async def ListRows(  # noqa: N802 - named by the contract
+        self, request: pb.ListRowsRequest, context: grpc.aio.ServicerContext[pb.ListRowsRequest, pb.ListRowsResponse]
+    ) -> pb.ListRowsResponse:
+        """Rows as they are stored."""
+        current_caller().require(Role.SERVICE)
+        if len(request.wanted) > MAX_WANTED:
+            raise InvalidInput(f"rows of at most {MAX_WANTED} executions are listed together")
+        page = await self._queries.list_rows(
+            _scope(request.scope),
+            evidence.wanted(request.wanted),
+            after=RowPlace.from_token(request.page_token),
+            wait_seconds=min(max(request.wait_seconds, 0.0), _patience(context.time_remaining())),
+        )
+        return pb.ListRowsResponse(page=evidence.row_page_message(page))
 
 
 def late_token(late: LateExecution) -> str:

@@ -191,3 +191,181 @@ class GetStreamResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStreamResponse: _TypeAlias = GetStreamResponse  # noqa: Y015
+
+@_typing.final
+class WantedRows(_message.Message):
+    """An execution whose rows are wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    MIN_VERSION_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    min_version: _builtins.int
+    """Version that its rows are to include before they are listed; 0 means what there is."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        min_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "min_version", b"min_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantedRows: _TypeAlias = WantedRows  # noqa: Y015
+
+@_typing.final
+class RowPage(_message.Message):
+    """A page of rows, all of one moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VersionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty when there is none."""
+    @_builtins.property
+    def versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Version that the rows of each execution include, by execution id; those without rows are left out. Whoever reads
+        several pages compares them: an execution that moved in between has other rows by now.
+        """
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredRow]:
+        """Rows, by surface, execution and key."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        rows: _abc.Iterable[Global___StoredRow] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows", "versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowPage: _TypeAlias = RowPage  # noqa: Y015
+
+@_typing.final
+class StoredRow(_message.Message):
+    """A row of a projection."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    SURFACE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    ROW_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """Its execution."""
+    surface: _builtins.str
+    """Its surface: execution, stages, frames, commands, business_objects or loops."""
+    key: _builtins.str
+    """Its identity within the execution."""
+    row: _builtins.bytes
+    """The row as canonical JSON."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        surface: _builtins.str = ...,
+        key: _builtins.str = ...,
+        row: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "key", b"key", "row", b"row", "surface", b"surface"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StoredRow: _TypeAlias = StoredRow  # noqa: Y015
+
+@_typing.final
+class ListRowsRequest(_message.Message):
+    """Request of ListRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    wait_seconds: _builtins.float
+    """How long to wait for min_versions, at most 30 seconds; those that do not come are no error."""
+    page_token: _builtins.str
+    """From the page before; empty for the first page."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose executions; see Scope."""
+
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedCompositeFieldContainer[Global___WantedRows]:
+        """The executions, at most 200; those of others are left out."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        wanted: _abc.Iterable[Global___WantedRows] | None = ...,
+        wait_seconds: _builtins.float = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "scope", b"scope", "wait_seconds", b"wait_seconds", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRowsRequest: _TypeAlias = ListRowsRequest  # noqa: Y015
+
+@_typing.final
+class ListRowsResponse(_message.Message):
+    """Response of ListRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def page(self) -> Global___RowPage:
+        """The rows."""
+
+    def __init__(
+        self,
+        *,
+        page: Global___RowPage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRowsResponse: _TypeAlias = ListRowsResponse  # noqa: Y015

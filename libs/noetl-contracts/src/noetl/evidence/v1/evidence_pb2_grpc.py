@@ -45,6 +45,11 @@ class EvidenceServiceStub:
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamRequest.SerializeToString,
                 response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamResponse.FromString,
                 _registered_method=True)
+        self.ListRows = channel.unary_unary(
+                '/noetl.evidence.v1.EvidenceService/ListRows',
+                request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.SerializeToString,
+                response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.FromString,
+                _registered_method=True)
 
 
 class EvidenceServiceServicer:
@@ -65,6 +70,13 @@ class EvidenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRows(self, request, context):
+        """Lists the rows of executions as projectors have stored them: what is compared with replays of the log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EvidenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +89,11 @@ def add_EvidenceServiceServicer_to_server(servicer, server):
                     servicer.GetStream,
                     request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamRequest.FromString,
                     response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamResponse.SerializeToString,
+            ),
+            'ListRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRows,
+                    request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.FromString,
+                    response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +151,33 @@ class EvidenceService:
             '/noetl.evidence.v1.EvidenceService/GetStream',
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamRequest.SerializeToString,
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.evidence.v1.EvidenceService/ListRows',
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.SerializeToString,
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,8 @@ class EvidenceServiceStub:
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
     GetStream: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]
     """Finds where one stream ends."""
+    ListRows: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]
+    """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
 
 @_typing.type_check_only
 class EvidenceServiceAsyncStub(EvidenceServiceStub):
@@ -47,6 +49,8 @@ class EvidenceServiceAsyncStub(EvidenceServiceStub):
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
     GetStream: _aio.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]  # type: ignore[assignment]
     """Finds where one stream ends."""
+    ListRows: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]  # type: ignore[assignment]
+    """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
 
 class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads what proofs and exports need of all executions of a tenant. Served by api."""
@@ -66,5 +70,13 @@ class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evidence_pb2.GetStreamResponse, _abc.Awaitable[_evidence_pb2.GetStreamResponse]]:
         """Finds where one stream ends."""
+
+    @_abc_1.abstractmethod
+    def ListRows(
+        self,
+        request: _evidence_pb2.ListRowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evidence_pb2.ListRowsResponse, _abc.Awaitable[_evidence_pb2.ListRowsResponse]]:
+        """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
 
 def add_EvidenceServiceServicer_to_server(servicer: EvidenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,10 +24,11 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
+from noetl.evidence.v1 import evidence_pb2 as noetl_dot_evidence_dot_v1_dot_evidence__pb2
 from noetl.execution.v1 import execution_pb2 as noetl_dot_execution_dot_v1_dot_execution__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$noetl/projection/v1/projection.proto\x12\x13noetl.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a\"noetl/execution/v1/execution.proto\"g\n\x13GetExecutionRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"H\n\x14GetExecutionResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"\xa0\x01\n\x15ListExecutionsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x13parent_execution_id\x18\x06 \x01(\t\"d\n\x16ListExecutionsResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf2\x01\n\rSilentCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x17\n\x0forganization_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregate_version\x18\x08 \x01(\x03\x12/\n\x0blease_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\n \x01(\t\"B\n\x19ListSilentCommandsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x1aListSilentCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.SilentCommand\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x91\x01\n\rLateExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63\x61scades\x18\x05 \x01(\x08\"C\n\x1aListPassedDeadlinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"n\n\x1bListPassedDeadlinesResponse\x12\x36\n\nexecutions\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.LateExecution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x91\x01\n\x0eQuietExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12/\n\x0bquiet_since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x1aListQuietExecutionsRequest\x12\x15\n\rquiet_seconds\x18\x01 \x01(\x01\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"o\n\x1bListQuietExecutionsResponse\x12\x37\n\nexecutions\x18\x01 \x03(\x0b\x32#.noetl.projection.v1.QuietExecution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\rSnapshotRules\x12\x14\n\x0c\x63ode_version\x18\x01 \x01(\t\x12\x11\n\tupcasters\x18\x02 \x01(\t\x12\x12\n\nrow_format\x18\x03 \x01(\x05\x12\x14\n\x0cstate_format\x18\x04 \x01(\x05\"\x99\x01\n\x12GetSnapshotRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61t_or_below\x18\x03 \x01(\x03\x12\x31\n\x05rules\x18\x04 \x01(\x0b\x32\".noetl.projection.v1.SnapshotRules\"\xa7\x05\n\x08Snapshot\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x10\n\x08position\x18\x04 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x05 \x01(\t\x12\x16\n\x0e\x65vent_checksum\x18\x06 \x01(\t\x12.\n\nreached_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x05rules\x18\x08 \x01(\x0b\x32\".noetl.projection.v1.SnapshotRules\x12\x14\n\x0cpayload_root\x18\t \x01(\t\x12P\n\x12\x65ncryption_context\x18\n \x03(\x0b\x32\x34.noetl.projection.v1.Snapshot.EncryptionContextEntry\x12=\n\x08surfaces\x18\x0b \x03(\x0b\x32+.noetl.projection.v1.Snapshot.SurfacesEntry\x12@\n\nrow_counts\x18\x0c \x03(\x0b\x32,.noetl.projection.v1.Snapshot.RowCountsEntry\x12\r\n\x05parts\x18\r \x01(\x05\x12\x13\n\x0b\x62ody_sha256\x18\x0e \x01(\t\x12\x10\n\x08\x63hecksum\x18\x0f \x01(\t\x1a\x38\n\x16\x45ncryptionContextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rSurfacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x30\n\x0eRowCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"c\n\x13GetSnapshotResponse\x12\x31\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1d.noetl.projection.v1.SnapshotH\x00\x12\x0e\n\x04part\x18\x02 \x01(\x0cH\x00\x42\t\n\x07\x63ontent2\xb2\x05\n\x11ProjectionService\x12\x63\n\x0cGetExecution\x12(.noetl.projection.v1.GetExecutionRequest\x1a).noetl.projection.v1.GetExecutionResponse\x12i\n\x0eListExecutions\x12*.noetl.projection.v1.ListExecutionsRequest\x1a+.noetl.projection.v1.ListExecutionsResponse\x12u\n\x12ListSilentCommands\x12..noetl.projection.v1.ListSilentCommandsRequest\x1a/.noetl.projection.v1.ListSilentCommandsResponse\x12x\n\x13ListPassedDeadlines\x12/.noetl.projection.v1.ListPassedDeadlinesRequest\x1a\x30.noetl.projection.v1.ListPassedDeadlinesResponse\x12x\n\x13ListQuietExecutions\x12/.noetl.projection.v1.ListQuietExecutionsRequest\x1a\x30.noetl.projection.v1.ListQuietExecutionsResponse\x12\x62\n\x0bGetSnapshot\x12\'.noetl.projection.v1.GetSnapshotRequest\x1a(.noetl.projection.v1.GetSnapshotResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$noetl/projection/v1/projection.proto\x12\x13noetl.projection.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a noetl/evidence/v1/evidence.proto\x1a\"noetl/execution/v1/execution.proto\"g\n\x13GetExecutionRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0bmin_version\x18\x03 \x01(\x03\"H\n\x14GetExecutionResponse\x12\x30\n\texecution\x18\x01 \x01(\x0b\x32\x1d.noetl.execution.v1.Execution\"\xa0\x01\n\x15ListExecutionsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x0e\n\x06status\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\x12\x1b\n\x13parent_execution_id\x18\x06 \x01(\t\"d\n\x16ListExecutionsResponse\x12\x31\n\nexecutions\x18\x01 \x03(\x0b\x32\x1d.noetl.execution.v1.Execution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xf2\x01\n\rSilentCommand\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\x12\x11\n\ttenant_id\x18\x03 \x01(\t\x12\x17\n\x0forganization_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\x12\x11\n\tworker_id\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregate_version\x18\x08 \x01(\x03\x12/\n\x0blease_until\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\n \x01(\t\"B\n\x19ListSilentCommandsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"k\n\x1aListSilentCommandsResponse\x12\x34\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.SilentCommand\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x91\x01\n\rLateExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12,\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08\x63\x61scades\x18\x05 \x01(\x08\"C\n\x1aListPassedDeadlinesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"n\n\x1bListPassedDeadlinesResponse\x12\x36\n\nexecutions\x18\x01 \x03(\x0b\x32\".noetl.projection.v1.LateExecution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x91\x01\n\x0eQuietExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12/\n\x0bquiet_since\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Z\n\x1aListQuietExecutionsRequest\x12\x15\n\rquiet_seconds\x18\x01 \x01(\x01\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"o\n\x1bListQuietExecutionsResponse\x12\x37\n\nexecutions\x18\x01 \x03(\x0b\x32#.noetl.projection.v1.QuietExecution\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"b\n\rSnapshotRules\x12\x14\n\x0c\x63ode_version\x18\x01 \x01(\t\x12\x11\n\tupcasters\x18\x02 \x01(\t\x12\x12\n\nrow_format\x18\x03 \x01(\x05\x12\x14\n\x0cstate_format\x18\x04 \x01(\x05\"\x99\x01\n\x12GetSnapshotRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x13\n\x0b\x61t_or_below\x18\x03 \x01(\x03\x12\x31\n\x05rules\x18\x04 \x01(\x0b\x32\".noetl.projection.v1.SnapshotRules\"\xa7\x05\n\x08Snapshot\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x10\n\x08position\x18\x04 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x05 \x01(\t\x12\x16\n\x0e\x65vent_checksum\x18\x06 \x01(\t\x12.\n\nreached_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\x05rules\x18\x08 \x01(\x0b\x32\".noetl.projection.v1.SnapshotRules\x12\x14\n\x0cpayload_root\x18\t \x01(\t\x12P\n\x12\x65ncryption_context\x18\n \x03(\x0b\x32\x34.noetl.projection.v1.Snapshot.EncryptionContextEntry\x12=\n\x08surfaces\x18\x0b \x03(\x0b\x32+.noetl.projection.v1.Snapshot.SurfacesEntry\x12@\n\nrow_counts\x18\x0c \x03(\x0b\x32,.noetl.projection.v1.Snapshot.RowCountsEntry\x12\r\n\x05parts\x18\r \x01(\x05\x12\x13\n\x0b\x62ody_sha256\x18\x0e \x01(\t\x12\x10\n\x08\x63hecksum\x18\x0f \x01(\t\x1a\x38\n\x16\x45ncryptionContextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a/\n\rSurfacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x30\n\x0eRowCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"c\n\x13GetSnapshotResponse\x12\x31\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1d.noetl.projection.v1.SnapshotH\x00\x12\x0e\n\x04part\x18\x02 \x01(\x0cH\x00\x42\t\n\x07\x63ontent\"\x91\x01\n\x0fListRowsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12-\n\x06wanted\x18\x02 \x03(\x0b\x32\x1d.noetl.evidence.v1.WantedRows\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\x12\x12\n\npage_token\x18\x04 \x01(\t\"<\n\x10ListRowsResponse\x12(\n\x04page\x18\x01 \x01(\x0b\x32\x1a.noetl.evidence.v1.RowPage2\x8b\x06\n\x11ProjectionService\x12\x63\n\x0cGetExecution\x12(.noetl.projection.v1.GetExecutionRequest\x1a).noetl.projection.v1.GetExecutionResponse\x12i\n\x0eListExecutions\x12*.noetl.projection.v1.ListExecutionsRequest\x1a+.noetl.projection.v1.ListExecutionsResponse\x12u\n\x12ListSilentCommands\x12..noetl.projection.v1.ListSilentCommandsRequest\x1a/.noetl.projection.v1.ListSilentCommandsResponse\x12x\n\x13ListPassedDeadlines\x12/.noetl.projection.v1.ListPassedDeadlinesRequest\x1a\x30.noetl.projection.v1.ListPassedDeadlinesResponse\x12x\n\x13ListQuietExecutions\x12/.noetl.projection.v1.ListQuietExecutionsRequest\x1a\x30.noetl.projection.v1.ListQuietExecutionsResponse\x12\x62\n\x0bGetSnapshot\x12\'.noetl.projection.v1.GetSnapshotRequest\x1a(.noetl.projection.v1.GetSnapshotResponse0\x01\x12W\n\x08ListRows\x12$.noetl.projection.v1.ListRowsRequest\x1a%.noetl.projection.v1.ListRowsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,46 +41,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SNAPSHOT_SURFACESENTRY']._serialized_options = b'8\001'
   _globals['_SNAPSHOT_ROWCOUNTSENTRY']._loaded_options = None
   _globals['_SNAPSHOT_ROWCOUNTSENTRY']._serialized_options = b'8\001'
-  _globals['_GETEXECUTIONREQUEST']._serialized_start=160
-  _globals['_GETEXECUTIONREQUEST']._serialized_end=263
-  _globals['_GETEXECUTIONRESPONSE']._serialized_start=265
-  _globals['_GETEXECUTIONRESPONSE']._serialized_end=337
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=340
-  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=500
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=502
-  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=602
-  _globals['_SILENTCOMMAND']._serialized_start=605
-  _globals['_SILENTCOMMAND']._serialized_end=847
-  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_start=849
-  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_end=915
-  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_start=917
-  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_end=1024
-  _globals['_LATEEXECUTION']._serialized_start=1027
-  _globals['_LATEEXECUTION']._serialized_end=1172
-  _globals['_LISTPASSEDDEADLINESREQUEST']._serialized_start=1174
-  _globals['_LISTPASSEDDEADLINESREQUEST']._serialized_end=1241
-  _globals['_LISTPASSEDDEADLINESRESPONSE']._serialized_start=1243
-  _globals['_LISTPASSEDDEADLINESRESPONSE']._serialized_end=1353
-  _globals['_QUIETEXECUTION']._serialized_start=1356
-  _globals['_QUIETEXECUTION']._serialized_end=1501
-  _globals['_LISTQUIETEXECUTIONSREQUEST']._serialized_start=1503
-  _globals['_LISTQUIETEXECUTIONSREQUEST']._serialized_end=1593
-  _globals['_LISTQUIETEXECUTIONSRESPONSE']._serialized_start=1595
-  _globals['_LISTQUIETEXECUTIONSRESPONSE']._serialized_end=1706
-  _globals['_SNAPSHOTRULES']._serialized_start=1708
-  _globals['_SNAPSHOTRULES']._serialized_end=1806
-  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1809
-  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1962
-  _globals['_SNAPSHOT']._serialized_start=1965
-  _globals['_SNAPSHOT']._serialized_end=2644
-  _globals['_SNAPSHOT_ENCRYPTIONCONTEXTENTRY']._serialized_start=2489
-  _globals['_SNAPSHOT_ENCRYPTIONCONTEXTENTRY']._serialized_end=2545
-  _globals['_SNAPSHOT_SURFACESENTRY']._serialized_start=2547
-  _globals['_SNAPSHOT_SURFACESENTRY']._serialized_end=2594
-  _globals['_SNAPSHOT_ROWCOUNTSENTRY']._serialized_start=2596
-  _globals['_SNAPSHOT_ROWCOUNTSENTRY']._serialized_end=2644
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=2646
-  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=2745
-  _globals['_PROJECTIONSERVICE']._serialized_start=2748
-  _globals['_PROJECTIONSERVICE']._serialized_end=3438
+  _globals['_GETEXECUTIONREQUEST']._serialized_start=194
+  _globals['_GETEXECUTIONREQUEST']._serialized_end=297
+  _globals['_GETEXECUTIONRESPONSE']._serialized_start=299
+  _globals['_GETEXECUTIONRESPONSE']._serialized_end=371
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_start=374
+  _globals['_LISTEXECUTIONSREQUEST']._serialized_end=534
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_start=536
+  _globals['_LISTEXECUTIONSRESPONSE']._serialized_end=636
+  _globals['_SILENTCOMMAND']._serialized_start=639
+  _globals['_SILENTCOMMAND']._serialized_end=881
+  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_start=883
+  _globals['_LISTSILENTCOMMANDSREQUEST']._serialized_end=949
+  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_start=951
+  _globals['_LISTSILENTCOMMANDSRESPONSE']._serialized_end=1058
+  _globals['_LATEEXECUTION']._serialized_start=1061
+  _globals['_LATEEXECUTION']._serialized_end=1206
+  _globals['_LISTPASSEDDEADLINESREQUEST']._serialized_start=1208
+  _globals['_LISTPASSEDDEADLINESREQUEST']._serialized_end=1275
+  _globals['_LISTPASSEDDEADLINESRESPONSE']._serialized_start=1277
+  _globals['_LISTPASSEDDEADLINESRESPONSE']._serialized_end=1387
+  _globals['_QUIETEXECUTION']._serialized_start=1390
+  _globals['_QUIETEXECUTION']._serialized_end=1535
+  _globals['_LISTQUIETEXECUTIONSREQUEST']._serialized_start=1537
+  _globals['_LISTQUIETEXECUTIONSREQUEST']._serialized_end=1627
+  _globals['_LISTQUIETEXECUTIONSRESPONSE']._serialized_start=1629
+  _globals['_LISTQUIETEXECUTIONSRESPONSE']._serialized_end=1740
+  _globals['_SNAPSHOTRULES']._serialized_start=1742
+  _globals['_SNAPSHOTRULES']._serialized_end=1840
+  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1843
+  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1996
+  _globals['_SNAPSHOT']._serialized_start=1999
+  _globals['_SNAPSHOT']._serialized_end=2678
+  _globals['_SNAPSHOT_ENCRYPTIONCONTEXTENTRY']._serialized_start=2523
+  _globals['_SNAPSHOT_ENCRYPTIONCONTEXTENTRY']._serialized_end=2579
+  _globals['_SNAPSHOT_SURFACESENTRY']._serialized_start=2581
+  _globals['_SNAPSHOT_SURFACESENTRY']._serialized_end=2628
+  _globals['_SNAPSHOT_ROWCOUNTSENTRY']._serialized_start=2630
+  _globals['_SNAPSHOT_ROWCOUNTSENTRY']._serialized_end=2678
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_start=2680
+  _globals['_GETSNAPSHOTRESPONSE']._serialized_end=2779
+  _globals['_LISTROWSREQUEST']._serialized_start=2782
+  _globals['_LISTROWSREQUEST']._serialized_end=2927
+  _globals['_LISTROWSRESPONSE']._serialized_start=2929
+  _globals['_LISTROWSRESPONSE']._serialized_end=2989
+  _globals['_PROJECTIONSERVICE']._serialized_start=2992
+  _globals['_PROJECTIONSERVICE']._serialized_end=3771
 # @@protoc_insertion_point(module_scope)

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from noetl.common.v1 import common_pb2 as _common_pb2
+from noetl.evidence.v1 import evidence_pb2 as _evidence_pb2
 from noetl.execution.v1 import execution_pb2 as _execution_pb2
 import builtins as _builtins
 import sys
@@ -704,3 +705,65 @@ class GetSnapshotResponse(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_content) -> _WhichOneofReturnType_content | None: ...
 
 Global___GetSnapshotResponse: _TypeAlias = GetSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class ListRowsRequest(_message.Message):
+    """Request of ListRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    WAIT_SECONDS_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    wait_seconds: _builtins.float
+    """How long to wait for min_versions, within the deadline; those that do not come are no error."""
+    page_token: _builtins.str
+    """From the page before; empty for the first page."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope."""
+
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedCompositeFieldContainer[_evidence_pb2.WantedRows]:
+        """The executions, at most 200; those of others are left out."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        wanted: _abc.Iterable[_evidence_pb2.WantedRows] | None = ...,
+        wait_seconds: _builtins.float = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token", "scope", b"scope", "wait_seconds", b"wait_seconds", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRowsRequest: _TypeAlias = ListRowsRequest  # noqa: Y015
+
+@_typing.final
+class ListRowsResponse(_message.Message):
+    """Response of ListRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def page(self) -> _evidence_pb2.RowPage:
+        """The rows."""
+
+    def __init__(
+        self,
+        *,
+        page: _evidence_pb2.RowPage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRowsResponse: _TypeAlias = ListRowsResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class ProjectionServiceStub:
                 request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.SerializeToString,
                 response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.FromString,
                 _registered_method=True)
+        self.ListRows = channel.unary_unary(
+                '/noetl.projection.v1.ProjectionService/ListRows',
+                request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.SerializeToString,
+                response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionServiceServicer:
@@ -114,6 +119,13 @@ class ProjectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListRows(self, request, context):
+        """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -146,6 +158,11 @@ def add_ProjectionServiceServicer_to_server(servicer, server):
                     servicer.GetSnapshot,
                     request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.FromString,
                     response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.SerializeToString,
+            ),
+            'ListRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRows,
+                    request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.FromString,
+                    response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -311,6 +328,33 @@ class ProjectionService:
             '/noetl.projection.v1.ProjectionService/GetSnapshot',
             noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotRequest.SerializeToString,
             noetl_dot_projection_dot_v1_dot_projection__pb2.GetSnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.projection.v1.ProjectionService/ListRows',
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.SerializeToString,
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class ProjectionServiceStub:
     """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
     NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
     """
+    ListRows: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListRowsRequest, _projection_pb2.ListRowsResponse]
+    """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
 
 @_typing.type_check_only
 class ProjectionServiceAsyncStub(ProjectionServiceStub):
@@ -67,6 +69,8 @@ class ProjectionServiceAsyncStub(ProjectionServiceStub):
     """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
     NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
     """
+    ListRows: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListRowsRequest, _projection_pb2.ListRowsResponse]  # type: ignore[assignment]
+    """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
 
 class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Answers queries over what has been projected. Served by projectors to api and reaper; any replica answers for all shards."""
@@ -120,5 +124,13 @@ class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
         """Gives the newest snapshot of an execution that these rules have made: what is said of it first, then its parts.
         NOT_FOUND if there is none. Whoever begins a replay with it proves it first, and its last event by the log.
         """
+
+    @_abc_1.abstractmethod
+    def ListRows(
+        self,
+        request: _projection_pb2.ListRowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_projection_pb2.ListRowsResponse, _abc.Awaitable[_projection_pb2.ListRowsResponse]]:
+        """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
 
 def add_ProjectionServiceServicer_to_server(servicer: ProjectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,6 +26,7 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
 
     def __init__(self, use_cases: UseCases) -> None:
         self._list_streams = use_cases.list_streams
+        self._list_rows = use_cases.list_rows
 
     async def ListStreams(  # noqa: N802 - named by the contract
         self,
@@ -55,3 +56,16 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             current_caller(), scope_of(request.scope), parse_id(request.execution_id, what="execution_id")
         )
         return pb.GetStreamResponse(head=mapping.head_message(head))
+
+    async def ListRows(  # noqa: N802 - named by the contract
+        self, request: pb.ListRowsRequest, context: grpc.aio.ServicerContext[pb.ListRowsRequest, pb.ListRowsResponse]
+    ) -> pb.ListRowsResponse:
+        """Rows as they are stored."""
+        page = await self._list_rows(
+            current_caller(),
+            scope_of(request.scope),
+            mapping.wanted(request.wanted),
+            token=request.page_token,
+            wait_seconds=request.wait_seconds,
+        )
+        return pb.ListRowsResponse(page=mapping.row_page_message(page))

@@ -1,0 +1,66 @@
+"""Pages of rows as they are stored: one short transaction each, so that a page is of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import asyncpg
+from noetl_core.canonical import encode
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
+from noetl_core.surfaces.shapes import Surface
+
+from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, execution_row_of, row_of
+
+MAX_PAGE_BYTES: Final = 2 * 1024 * 1024
+_VERSIONS: Final = """
+SELECT execution_id, stream_version
+FROM noetl.execution
+WHERE execution_id = ANY($1::bigint[]) AND ($2::text IS NULL OR (tenant_id = $2 AND organization_id = $3))"""
+
+
+async def read_page(
+    connection: asyncpg.Connection,
+    scope: Scope | None,
+    execution_ids: Collection[int],
+    *,
+    after: RowPlace | None,
+    limit: int,
+) -> RowPage:
+    """At most seven statements, however many executions there are."""
+    whose = (None, None) if scope is None else (scope.tenant_id, scope.organization_id)
+    async with connection.transaction(isolation="repeatable_read", readonly=True):
+        found = await connection.fetch(_VERSIONS, list(execution_ids), *whose)
+        versions: dict[int, int] = {row[0]: row[1] for row in found}
+        rows: list[StoredRow] = []
+        left = MAX_PAGE_BYTES
+        for surface in _from(after):
+            place = after if after is not None and after.surface is surface else None
+            wanted = limit - len(rows) + 1
+            for record in await _fetch(connection, surface, list(versions), place, wanted):
+                if rows and (len(rows) == limit or left <= 0):
+                    last = rows[-1]
+                    place = RowPlace(surface=last.surface, execution_id=last.execution_id, key=last.key)
+                    return RowPage(versions=versions, rows=tuple(rows), following=place)
+                is_own = surface is Surface.EXECUTION
+                data = encode(execution_row_of(record) if is_own else row_of(surface, record, offset=2))
+                rows.append(StoredRow(execution_id=record[0], surface=surface, key=record[1], data=data))
+                left -= len(data)
+    return RowPage(versions=versions, rows=tuple(rows), following=None)
+
+
+def _from(after: RowPlace | None) -> list[Surface]:
+    surfaces = list(Surface)
+    return surfaces if after is None else surfaces[surfaces.index(after.surface) :]
+
+
+async def _fetch(
+    connection: asyncpg.Connection, surface: Surface, execution_ids: list[int], place: RowPlace | None, limit: int
+) -> list[asyncpg.Record]:
+    execution_id, key = (place.execution_id, place.key) if place is not None else (0, "")
+    own = surface is Surface.EXECUTION
+    statement = EXECUTION_ROWS if own else LISTINGS[surface]
+    behind = (execution_id,) if own else (execution_id, key)
+    rows: list[asyncpg.Record] = await connection.fetch(statement, execution_ids, *behind, limit)
+    return rows

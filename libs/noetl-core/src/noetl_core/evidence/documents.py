@@ -1,0 +1,186 @@
+"""The documents of an evidence bundle: what each of them says, and its strict shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from noetl_core.canonical import JsonObject, encode, sha256_hex
+from noetl_core.evidence import strict
+from noetl_core.replay.history import Replayed
+from noetl_core.surfaces.checksums import in_order, surface_checksum, total_checksum
+from noetl_core.surfaces.shapes import FORMAT, Row, Surface, key_of
+from noetl_core.surfaces.surface_fold import Rows
+from noetl_core.timestamps import format_time
+
+SCHEMA: Final = 1
+"""Of all documents of a bundle."""
+ADAPTER: Final = "noetl.projection.v1.ProjectionService/ListRows"
+"""Where live rows come from; another store would name another."""
+STATUSES: Final = ("verified", "present", "missing", "corrupt")
+RESOLVED: Final = frozenset({"verified", "present"})
+
+_SCHEMA = strict.only(SCHEMA)
+_ROWS = strict.by_surface(strict.listing(strict.one_object))
+_COUNTS = strict.by_surface(strict.count)
+_SUMS = strict.by_surface(strict.sha256)
+_FINDING = strict.one_object
+
+REPLAY: Final = strict.fields(
+    schema_version=_SCHEMA,
+    format=strict.count,
+    checksum_algorithm=strict.only("sha256"),
+    execution_id=strict.digits,
+    tenant_id=strict.text,
+    organization_id=strict.text,
+    stream_version=strict.count,
+    event_id=strict.digits,
+    event_checksum=strict.sha256,
+    reached_at=strict.time,
+    upcasters=strict.sha256,
+    projection_checksums=_SUMS,
+    row_counts=_COUNTS,
+    checksum=strict.sha256,
+    payload_root=strict.sha256,
+    payload_count=strict.count,
+    rows=_ROWS,
+    payloads=strict.listing(
+        strict.fields(
+            sha256=strict.sha256,
+            uri=strict.text,
+            media_type=strict.text,
+            uses=strict.count,
+            status=strict.only(*STATUSES),
+            stored_bytes=strict.count,
+            included=strict.boolean,
+        )
+    ),
+    payload_summary=strict.fields(
+        total=strict.count,
+        verified=strict.count,
+        present=strict.count,
+        missing=strict.count,
+        corrupt=strict.count,
+        all_resolved=strict.boolean,
+        checksum=strict.sha256,
+    ),
+)
+LIVE_ROWS: Final = strict.fields(
+    schema_version=_SCHEMA,
+    adapter=strict.text,
+    scope=strict.fields(
+        tenant_id=strict.text,
+        organization_id=strict.text,
+        execution_id=strict.digits,
+        projection=strict.only("all"),
+        stream_version=strict.count,
+    ),
+    exported_at=strict.time,
+    rows=_ROWS,
+    row_counts=_COUNTS,
+    rows_checksum=strict.sha256,
+)
+LIVE_CHECKSUMS: Final = strict.fields(
+    schema_version=_SCHEMA,
+    format=strict.count,
+    execution_id=strict.digits,
+    stream_version=strict.count,
+    projection_checksums=_SUMS,
+    row_counts=_COUNTS,
+    checksum=strict.sha256,
+    rows_checksum=strict.sha256,
+)
+REPORT: Final = strict.fields(
+    schema_version=_SCHEMA,
+    proved=strict.boolean,
+    verdict=strict.one_object,
+    findings=strict.listing(_FINDING),
+)
+
+
+def replay_document(replayed: Replayed, payloads: Sequence[JsonObject]) -> JsonObject:
+    """A state with its rows, its checksums, and what became of every payload that its history refers to."""
+    execution = replayed.state.execution
+    document: Any = replayed.checksums()
+    return {
+        "schema_version": SCHEMA,
+        "format": FORMAT,
+        "checksum_algorithm": "sha256",
+        "execution_id": str(execution.execution_id),
+        "tenant_id": execution.tenant_id,
+        "organization_id": execution.organization_id,
+        "stream_version": replayed.state.stream_version,
+        "event_id": str(replayed.state.last_event_id),
+        "event_checksum": replayed.checksum,
+        "reached_at": format_time(replayed.reached_at) if replayed.reached_at is not None else "",
+        "upcasters": replayed.upcasters,
+        "projection_checksums": document["surfaces"],
+        "row_counts": document["rows"],
+        "checksum": document["checksum"],
+        "payload_root": replayed.payloads.root(),
+        "payload_count": len(replayed.payloads),
+        "rows": rows_document(replayed.rows),
+        "payloads": [*payloads],
+        "payload_summary": payload_summary(payloads),
+    }
+
+
+def payload_summary(payloads: Iterable[Mapping[str, Any]]) -> JsonObject:
+    """How many of each status, and one checksum over digests and statuses."""
+    told = [(str(one["sha256"]), str(one["status"])) for one in payloads]
+    counts: JsonObject = {status: sum(1 for _, one in told if one == status) for status in STATUSES}
+    return {
+        "total": len(told),
+        **counts,
+        "all_resolved": all(status in RESOLVED for _, status in told),
+        "checksum": sha256_hex(encode([[digest, status] for digest, status in told])),
+    }
+
+
+def live_rows_document(
+    rows: Rows, *, tenant_id: str, organization_id: str, execution_id: int, version: int, exported_at: datetime
+) -> JsonObject:
+    """Rows as a store holds them, in a form that any store can export."""
+    document = rows_document(rows)
+    return {
+        "schema_version": SCHEMA,
+        "adapter": ADAPTER,
+        "scope": {
+            "tenant_id": tenant_id,
+            "organization_id": organization_id,
+            "execution_id": str(execution_id),
+            "projection": "all",
+            "stream_version": version,
+        },
+        "exported_at": format_time(exported_at),
+        "rows": document,
+        "row_counts": {str(surface): len(rows[surface]) for surface in Surface},
+        "rows_checksum": sha256_hex(encode(document)),
+    }
+
+
+def live_checksums_document(live_rows: Mapping[str, Any]) -> JsonObject:
+    """Checksums of exported rows, from nothing but that document."""
+    rows = rows_of(live_rows["rows"])
+    surfaces: JsonObject = {str(surface): surface_checksum(rows[surface]) for surface in Surface}
+    return {
+        "schema_version": SCHEMA,
+        "format": FORMAT,
+        "execution_id": live_rows["scope"]["execution_id"],
+        "stream_version": live_rows["scope"]["stream_version"],
+        "projection_checksums": surfaces,
+        "row_counts": live_rows["row_counts"],
+        "checksum": total_checksum(surfaces),
+        "rows_checksum": live_rows["rows_checksum"],
+    }
+
+
+def rows_document(rows: Rows) -> JsonObject:
+    """Rows by surface, in the order in which they count."""
+    return {str(surface): [dict(rows[surface][key]) for key in in_order(rows.get(surface, {}))] for surface in Surface}
+
+
+def rows_of(document: Mapping[str, Any]) -> dict[Surface, dict[str, Row]]:
+    """Rows by surface and key; of two with one key the last counts, which a comparison of numbers notices."""
+    return {surface: {key_of(surface, row): row for row in document[surface]} for surface in Surface}

@@ -1,0 +1,236 @@
+"""The gates that evidence passes, by name; the same functions judge it where it is made and wherever it is moved to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from noetl_core.canonical import JsonObject, encode, sha256_hex
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import Corrupt, LocatorInvalid, NoetlError
+from noetl_core.evidence import strict
+from noetl_core.evidence.chain import Head
+from noetl_core.evidence.documents import (
+    LIVE_CHECKSUMS,
+    LIVE_ROWS,
+    REPLAY,
+    RESOLVED,
+    live_checksums_document,
+    payload_summary,
+    replay_document,
+    rows_of,
+)
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.live import LiveState
+from noetl_core.evidence.verdict import HistoryCheck, Verdict
+from noetl_core.locator import is_payload, parse
+from noetl_core.ports.live_rows import StoredRow
+from noetl_core.surfaces.checksums import in_order
+from noetl_core.surfaces.shapes import Surface, check_row, key_of
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """What is judged: events, documents, and digests of the payloads that came along."""
+
+    execution_id: int
+    head: Head
+    """Where the log said that the stream ends."""
+    events: Sequence[StoredEvent]
+    replay: JsonObject | None = None
+    live_rows: JsonObject | None = None
+    live_checksums: JsonObject | None = None
+    payload_digests: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the bytes that came along under a digest's name."""
+    projector: JsonObject | None = None
+    _check: HistoryCheck | None = None
+
+    def history(self) -> HistoryCheck:
+        """The events, checked and folded once."""
+        if self._check is None:
+            check = HistoryCheck(self.execution_id)
+            check.take(one for one in self.events if one.stream_version <= self.head.version)
+            check.end(self.head)
+            check.take(one for one in self.events if one.stream_version > self.head.version)
+            self._check = check
+        return self._check
+
+    def verdict(self) -> Verdict:
+        """What the history says, beside what is live."""
+        return self.history().against(self._live())
+
+    def _live(self) -> LiveState | None:
+        document: Any = self.live_rows
+        if document is None or strict.problems(document, LIVE_ROWS, "live_rows"):
+            return None
+        live = LiveState(self.execution_id, document["scope"]["stream_version"], keep_rows=True)
+        try:
+            rows = rows_of(document["rows"])
+        except (KeyError, TypeError):
+            return None
+        for surface in Surface:
+            for key in in_order(rows[surface]):
+                row = dict(rows[surface][key])
+                live.add(StoredRow(execution_id=self.execution_id, surface=surface, key=key, data=encode(row)))
+        return live
+
+
+Gate = Callable[[Evidence], list[Finding]]
+
+
+def fetch(evidence: Evidence) -> list[Finding]:
+    """The history is whole and unchanged, up to the head and beyond."""
+    return list(evidence.history().findings)
+
+
+def state_integrity(evidence: Evidence) -> list[Finding]:
+    """The replayed state has its shape, and is what these very events give."""
+    if evidence.replay is None:
+        return [_about("replay", "there is no replayed state")]
+    if wrong := strict.problems(evidence.replay, REPLAY, "replay"):
+        return [_about("replay", one) for one in wrong]
+    replayed = evidence.history().replayed()
+    if replayed is None:
+        return [_about("replay", "its history is not whole, so nothing follows from it")]
+    payloads: Any = evidence.replay["payloads"]
+    again = replay_document(replayed, payloads)
+    return [
+        _about("replay", f"{name} is not what the events give")
+        for name in again
+        if encode(again[name]) != encode(evidence.replay[name])
+    ]
+
+
+def locator(evidence: Evidence) -> list[Finding]:
+    """Addresses of payloads are spelt in the one way, fit their digests, and are of the execution's organization."""
+    document: Any = evidence.replay or {}
+    findings: list[Finding] = []
+    for one in _payloads(document):
+        uri, digest = str(one["uri"]), str(one["sha256"])
+        try:
+            address = parse(uri)
+            own = dict(address.pairs())
+            fits = is_payload(address, sha256=digest) and str(address) == uri
+            whose = own.get("tenant") == (document["tenant_id"],) and own.get("org") == (document["organization_id"],)
+        except LocatorInvalid as exc:
+            findings.append(_about("payload.locator", exc.message))
+            continue
+        if not fits or not whose:
+            findings.append(_about("payload.locator", f"{uri} is not the address of {digest} of this organization"))
+    return findings
+
+
+def live_rows_integrity(evidence: Evidence) -> list[Finding]:
+    """Exported rows have their shapes, their order, their numbers and their checksum."""
+    document: Any = evidence.live_rows
+    if document is None:
+        return [_about("live_rows", "there are no live rows")]
+    if wrong := strict.problems(document, LIVE_ROWS, "live_rows"):
+        return [_about("live_rows", one) for one in wrong]
+    findings: list[Finding] = []
+    if document["scope"]["execution_id"] != str(evidence.execution_id):
+        findings.append(_about("live_rows", f"they are of execution {document['scope']['execution_id']}"))
+    if sha256_hex(encode(document["rows"])) != document["rows_checksum"]:
+        findings.append(_about("live_rows", "rows_checksum is not that of the rows"))
+    for surface in Surface:
+        rows = document["rows"][surface]
+        if document["row_counts"][surface] != len(rows):
+            findings.append(_about("live_rows", f"row_counts of {surface} is not the number of rows", surface))
+        keys: list[str] = []
+        for row in rows:
+            try:
+                check_row(surface, row)
+                keys.append(key_of(surface, row))
+            except Corrupt as exc:
+                findings.append(_about("row.shape", exc.message, surface))
+        if keys != in_order(set(keys)):
+            findings.append(_about("live_rows", f"rows of {surface} are not in order, each once", surface))
+    return findings
+
+
+def live_checksums(evidence: Evidence) -> list[Finding]:
+    """The checksums of live rows are those of the exported rows."""
+    document = evidence.live_checksums
+    if document is None:
+        return [_about("live_checksums", "there are no live checksums")]
+    if wrong := strict.problems(document, LIVE_CHECKSUMS, "live_checksums"):
+        return [_about("live_checksums", one) for one in wrong]
+    if evidence.live_rows is None or live_rows_integrity(evidence):
+        return [_about("live_checksums", "there are no whole rows that they could be of")]
+    again = live_checksums_document(evidence.live_rows)
+    return [
+        _about("live_checksums", f"{name} is not what the live rows give")
+        for name in again
+        if encode(again[name]) != encode(document[name])
+    ]
+
+
+def projection_parity(evidence: Evidence) -> list[Finding]:
+    """What is live is what the log says, surface by surface."""
+    found = evidence.verdict().findings
+    return [one for one in found if one.code.startswith(("parity.", "projection."))]
+
+
+def payload_resolution(evidence: Evidence) -> list[Finding]:
+    """Every payload that the history refers to is there and right; those that came along are looked at again."""
+    document: Any = evidence.replay or {}
+    told = {str(one["sha256"]): one for one in _payloads(document)}
+    replayed = evidence.history().replayed()
+    expected = set(replayed.payloads.digests()) if replayed is not None else set(told)
+    findings = [
+        _about("payload.unlisted", f"nothing is said of payload {one}") for one in sorted(expected - told.keys())
+    ]
+    findings += [_about("payload.foreign", f"no event refers to {one}") for one in sorted(told.keys() - expected)]
+    for digest, one in told.items():
+        if one["status"] not in RESOLVED:
+            findings.append(_about(f"payload.{one['status']}", f"payload {digest} ({one['uri']}) is {one['status']}"))
+        if one["included"] and evidence.payload_digests.get(digest) != digest:
+            came = evidence.payload_digests.get(digest)
+            what = f"has bytes with digest {came}" if came else "was to come along and did not"
+            findings.append(_about("payload.corrupt", f"payload {digest} {what}"))
+    if document and document.get("payload_summary") != payload_summary(_payloads(document)):
+        findings.append(_about("payload.summary", "the summary of payloads is not that of the payloads"))
+    return findings
+
+
+def projector_summary(evidence: Evidence) -> list[Finding]:
+    """No projector has given the execution up; where no summary was taken there is nothing to say."""
+    document: Any = evidence.projector
+    if document is None:
+        return []
+    if type(document) is not dict or type(document.get("quarantined")) is not list:
+        return [_about("projector", "this is not the summary of a projector")]
+    given_up = {str(one.get("execution_id")) for one in document["quarantined"] if type(one) is dict}
+    if str(evidence.execution_id) in given_up:
+        return [_about("projector.quarantined", "a projector has given the execution up")]
+    return []
+
+
+GATES: Final[Mapping[str, Gate]] = {
+    "fetch": fetch,
+    "state_integrity": state_integrity,
+    "locator": locator,
+    "live_rows_integrity": live_rows_integrity,
+    "live_checksums": live_checksums,
+    "projection_parity": projection_parity,
+    "payload_resolution": payload_resolution,
+    "projector_summary": projector_summary,
+}
+
+
+def judge(gate: str, evidence: Evidence) -> list[Finding]:
+    """What one gate finds; whatever else goes wrong in it is a finding too, since documents are anybody's."""
+    try:
+        return GATES[gate](evidence)
+    except (NoetlError, KeyError, TypeError, ValueError, AttributeError) as exc:
+        return [_about(gate, f"the evidence cannot be judged: {type(exc).__name__}: {exc}")]
+
+
+def _payloads(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = document.get("payloads")
+    return [one for one in found if type(one) is dict] if type(found) is list else []
+
+
+def _about(code: str, message: str, surface: str = "") -> Finding:
+    return Finding(code=code, message=message, surface=str(surface))

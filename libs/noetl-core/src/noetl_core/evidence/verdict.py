@@ -1,0 +1,170 @@
+"""One execution on trial: its history is checked and folded, and what is live is compared with what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from noetl_core.canonical import JsonObject
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NoetlError
+from noetl_core.evidence.chain import ChainCheck, Head
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.live import LiveState
+from noetl_core.replay.differences import differences
+from noetl_core.replay.history import Replay, Replayed
+from noetl_core.surfaces.checksums import total_checksum
+from noetl_core.surfaces.shapes import Surface
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
+from noetl_core.values import dataclass
+
+MAX_SHOWN_ROWS = 20
+"""Of a surface that differs; the rest is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What was found; no findings means that the log is what was written and that the live rows follow from it."""
+
+    execution_id: int
+    version: int
+    """At which both sides were compared."""
+    events: int
+    replayed: Mapping[str, str] = field(default_factory=dict)
+    live: Mapping[str, str] = field(default_factory=dict)
+    findings: Sequence[Finding] = ()
+    unsettled: bool = False
+    """It moved whenever its rows were looked at, so nothing is said of them."""
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings and not self.unsettled
+
+    def to_json(self) -> JsonObject:
+        """As documents have it."""
+        surfaces: JsonObject = {
+            str(one): {
+                "replayed": self.replayed.get(one),
+                "live": self.live.get(one),
+                "equal": one in self.replayed and self.replayed.get(one) == self.live.get(one),
+            }
+            for one in Surface
+        }
+        return {
+            "execution_id": str(self.execution_id),
+            "stream_version": self.version,
+            "events": self.events,
+            "proved": self.is_proved,
+            "unsettled": self.unsettled,
+            "checksum": total_checksum({**self.replayed}) if self.replayed else None,
+            "surfaces": surfaces,
+            "findings": [one.to_json() for one in self.findings],
+        }
+
+
+class HistoryCheck:
+    """Takes a history page by page; what is not what was written is named, and not folded."""
+
+    def __init__(self, execution_id: int, *, upcasters: Upcasters = UPCASTERS) -> None:
+        self.execution_id = execution_id
+        self.findings: list[Finding] = []
+        self.events = 0
+        self._chain = ChainCheck(execution_id)
+        self._replay = Replay(execution_id, upcasters=upcasters)
+
+    @property
+    def version(self) -> int:
+        """Of the last event that was taken."""
+        return self._chain.version
+
+    def take(self, events: Iterable[StoredEvent]) -> None:
+        """The next events, as they stand."""
+        for event in events:
+            self.events += 1
+            self.findings += self._chain.take([event])
+            if self.findings:
+                continue
+            try:
+                self._replay.take([event])
+            except NoetlError as exc:
+                told = f"event {event.stream_version} cannot be folded: {exc.message}"
+                self.findings.append(
+                    Finding(code="event.not_folded", message=told, stream_version=event.stream_version)
+                )
+
+    def end(self, head: Head) -> None:
+        """All events up to a head have been taken."""
+        self.findings += self._chain.end(head)
+
+    def replayed(self) -> Replayed | None:
+        """The state that the history gives; None unless all of it is as it was written."""
+        return None if self.findings or not self.version else self._replay.result()
+
+    def against(self, live: LiveState | None, *, unsettled: bool = False) -> Verdict:
+        """The verdict, with what is stored of the execution."""
+        replayed = self.replayed()
+        findings = [*self.findings, *(live.findings if live is not None else ())]
+        if not unsettled:
+            findings += self._standing(live)
+        sums = _surfaces(replayed)
+        told = live.surfaces() if live is not None else {}
+        if replayed is not None and live is not None and live.version == self.version:
+            findings += _parity(replayed, live, sums, told)
+        return Verdict(
+            execution_id=self.execution_id,
+            version=self.version,
+            events=self.events,
+            replayed=sums,
+            live=told,
+            findings=tuple(findings),
+            unsettled=unsettled,
+        )
+
+    def _standing(self, live: LiveState | None) -> list[Finding]:
+        if live is None:
+            return [Finding(code="projection.missing", message="no projector has stored anything of it")]
+        if live.version < self.version:
+            told = f"the live rows stand at version {live.version}, the log at {self.version}"
+            return [Finding(code="projection.behind", message=told, stream_version=live.version + 1)]
+        if live.version > self.version:
+            told = f"the live rows include version {live.version}, the log ends at {self.version}"
+            return [Finding(code="projection.ahead", message=told, stream_version=self.version + 1)]
+        return []
+
+
+def _surfaces(replayed: Replayed | None) -> dict[str, str]:
+    if replayed is None:
+        return {}
+    document: Any = replayed.checksums()["surfaces"]
+    return dict(document)
+
+
+def _parity(replayed: Replayed, live: LiveState, sums: Mapping[str, str], told: Mapping[str, str]) -> list[Finding]:
+    findings: list[Finding] = []
+    for surface in Surface:
+        if sums[surface] == told[surface]:
+            continue
+        message = f"live rows of {surface} give {told[surface]}, the log gives {sums[surface]}"
+        findings.append(Finding(code="parity.differs", message=message, surface=str(surface)))
+        if not any(live.rows.values()):
+            continue
+        rows = {surface: live.rows[surface]}, {surface: replayed.rows[surface]}
+        for place, one in enumerate(differences(*rows)):
+            if place == MAX_SHOWN_ROWS:
+                findings.append(Finding(code="parity.more_rows", message="and more rows", surface=str(surface)))
+                break
+            fields = ", ".join(f"{name} is {old!r} and should be {new!r}" for name, old, new in one.fields())
+            what = {"added": "the row is missing", "removed": "nothing in the log gives this row", "changed": fields}
+            row = one.after or one.before or {}
+            findings.append(
+                Finding(
+                    code=f"parity.row_{one.kind}",
+                    message=f"{surface} {one.key}: {what[one.kind]}",
+                    stream_version=int(row.get("stream_version", 0)),
+                    surface=str(surface),
+                )
+            )
+    return findings

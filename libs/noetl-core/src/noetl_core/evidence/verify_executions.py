@@ -1,0 +1,102 @@
+"""Verifies executions over ports: histories from the log, rows from the projections, verdicts out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from noetl_core.envelope import StoredEvent
+from noetl_core.evidence.chain import Head
+from noetl_core.evidence.live import LiveState, read_live
+from noetl_core.evidence.verdict import HistoryCheck, Verdict
+from noetl_core.ports.event_log import EventLog, Scope
+from noetl_core.ports.live_rows import LiveRows
+from noetl_core.ports.streams import StreamHead
+from noetl_core.values import dataclass
+
+PAGE: Final = 1000
+BATCH_EXECUTIONS: Final = 50
+BATCH_EVENTS: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A verdict, and what it was made from."""
+
+    head: StreamHead
+    check: HistoryCheck
+    live: LiveState | None
+    verdict: Verdict
+
+
+class VerifyExecutions:
+    """Replays each history to where its live rows stand, which is at its head or beyond, and compares."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        rows: LiveRows,
+        *,
+        scope: Scope | None = None,
+        wait_seconds: float = 10.0,
+        keep_rows: bool = False,
+        seen: Callable[[Sequence[StoredEvent]], None] = lambda events: None,
+    ) -> None:
+        self._log = log
+        self._rows = rows
+        self._scope = scope
+        self._wait_seconds = wait_seconds
+        self._keep_rows = keep_rows
+        self._seen = seen
+        """Told of every page of events that is read, for whoever keeps them."""
+
+    async def __call__(
+        self, heads: Sequence[StreamHead], begun: Mapping[int, HistoryCheck] | None = None
+    ) -> list[Verified]:
+        """A batch; histories that were taken from elsewhere before are read on from there."""
+        checks = {head.execution_id: (begun or {}).get(head.execution_id) for head in heads}
+        checked: dict[int, HistoryCheck] = {}
+        for head in heads:
+            check = checked[head.execution_id] = checks[head.execution_id] or HistoryCheck(head.execution_id)
+            await self._read_to(check, head.version)
+            check.end(Head(version=head.version, checksum=head.checksum))
+        live, unsettled = await read_live(
+            self._rows,
+            self._scope,
+            {head.execution_id: head.version for head in heads},
+            wait_seconds=self._wait_seconds,
+            keep_rows=self._keep_rows,
+        )
+        verified: list[Verified] = []
+        for head in heads:
+            check, state = checked[head.execution_id], live.get(head.execution_id)
+            if state is not None and not check.findings:
+                await self._read_to(check, state.version)
+            verdict = check.against(state, unsettled=head.execution_id in unsettled)
+            verified.append(Verified(head=head, check=check, live=state, verdict=verdict))
+        return verified
+
+    async def _read_to(self, check: HistoryCheck, version: int) -> None:
+        """What is not there is not waited for: the check names it."""
+        while check.version < version:
+            page = await self._log.read(
+                self._scope, check.execution_id, from_version=check.version + 1, to_version=version, limit=PAGE
+            )
+            if not page.events:
+                return
+            self._seen(page.events)
+            check.take(page.events)
+
+
+def batches(heads: Sequence[StreamHead]) -> Iterator[list[StreamHead]]:
+    """Executions that are verified together: not too many of them, nor of their events."""
+    batch: list[StreamHead] = []
+    events = 0
+    for head in heads:
+        if batch and (len(batch) >= BATCH_EXECUTIONS or events + head.version > BATCH_EVENTS):
+            yield batch
+            batch, events = [], 0
+        batch.append(head)
+        events += head.version
+    if batch:
+        yield batch

@@ -1,0 +1,119 @@
+"""Bundles of evidence on disk: written aside and renamed when they are whole, read without trusting any of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from noetl_core.canonical import decode, encode, sha256_hex
+from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.evidence.bundle import FILES, INDEX, PAYLOAD, PAYLOADS, Artifact, artifact, index_document
+
+
+class BundleWriter:
+    """Writes one bundle; without a directory it only remembers what it would have written."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self.artifacts: list[Artifact] = []
+
+    def add(self, role: str, data: bytes) -> None:
+        """The document of a role."""
+        self._write(FILES[role], data)
+        self.artifacts.append(artifact(role, FILES[role], data))
+
+    def add_json(self, role: str, document: Any) -> None:
+        """The same, of a document."""
+        self.add(role, encode(document) + b"\n")
+
+    def add_payload(self, sha256: str, data: bytes) -> None:
+        """Bytes that events refer to, under the digest that they refer by."""
+        path = f"{PAYLOADS}{sha256}"
+        self._write(path, data)
+        self.artifacts.append(artifact(PAYLOAD, path, data))
+
+    def finish(self) -> str:
+        """Write the index; its digest names the whole bundle."""
+        data = encode(index_document(self.artifacts)) + b"\n"
+        self._write(INDEX, data)
+        return sha256_hex(data)
+
+    def _write(self, path: str, data: bytes) -> None:
+        if self._directory is None:
+            return
+        target = self._directory / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def new_bundle(directory: Path | None) -> Iterator[BundleWriter]:
+    """A bundle that is there at the end, whole, or not at all."""
+    if directory is None:
+        yield BundleWriter(None)
+        return
+    if directory.exists():
+        raise InvalidInput(f"{directory} exists: evidence is not written over")
+    aside = directory.with_name(f".{directory.name}.{os.getpid()}.partial")
+    shutil.rmtree(aside, ignore_errors=True)  # of a process with our number that was killed
+    try:
+        aside.mkdir(parents=True)
+        yield BundleWriter(aside)
+        aside.rename(directory)
+    except OSError as exc:
+        raise InvalidInput(f"the evidence cannot be written to {directory}: {exc}") from exc
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+class BundleReader:
+    """Reads one; what is not there, or not JSON, is None."""
+
+    def __init__(self, directory: Path) -> None:
+        if not (directory / INDEX).is_file():
+            raise InvalidInput(f"{directory} is no evidence: it has no {INDEX}")
+        self._directory = directory
+
+    def found(self) -> Iterator[Artifact]:
+        """Every file but the index, as it is; a link leads out of the bundle and so is none of its files."""
+        for file in sorted(self._directory.rglob("*")):
+            path = file.relative_to(self._directory).as_posix()
+            if path != INDEX and file.is_file() and not file.is_symlink():
+                with file.open("rb") as opened:
+                    data = opened.read()
+                yield artifact(PAYLOAD if path.startswith(PAYLOADS) else "", path, data)
+
+    def index_sha256(self) -> str:
+        """What names the whole bundle."""
+        return sha256_hex((self._directory / INDEX).read_bytes())
+
+    def index(self) -> Any:
+        """The index."""
+        return self._document(INDEX)
+
+    def document(self, role: str) -> Any:
+        """The document of a role."""
+        return self._document(FILES[role])
+
+    def lines(self, role: str) -> Iterator[bytes]:
+        """Lines of a role's file."""
+        try:
+            with (self._directory / FILES[role]).open("rb") as file:
+                for line in file:
+                    yield line.rstrip(b"\n")
+        except OSError:
+            return
+
+    def _document(self, path: str) -> Any:
+        file = self._directory / path
+        try:
+            return None if file.is_symlink() else decode(file.read_bytes())
+        except (OSError, NoetlError):
+            return None

@@ -1,0 +1,119 @@
+"""Checks a bundle where it is: no server, no database, nothing but its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noetl_core.canonical import encode
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import NoetlError
+from noetl_core.evidence import strict
+from noetl_core.evidence.bundle import (
+    INDEX_SHAPE,
+    MANIFEST_SHAPE,
+    PAYLOADS,
+    Artifact,
+    check_index,
+    check_manifest,
+    gate_names,
+)
+from noetl_core.evidence.chain import Head
+from noetl_core.evidence.documents import REPORT
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.gates import Evidence, judge
+from noetl_core.evidence.verdict import Verdict
+from noetl_core.replay.event_lines import read_event_line
+
+from noetl_cli.verify.bundle_files import BundleReader
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckedBundle:
+    """What is wrong, by the gate that found it."""
+
+    index_sha256: str
+    execution_id: str = ""
+    found: dict[str, list[Finding]] = field(default_factory=dict)
+    verdict: Verdict | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All of them, each once."""
+        return list(dict.fromkeys(one for found in self.found.values() for one in found))
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "execution_id": self.execution_id or None,
+            "index_sha256": self.index_sha256,
+            "proved": not self.findings,
+            "gates": {name: len(found) for name, found in self.found.items()},
+            "verdict": self.verdict.to_json() if self.verdict is not None else None,
+            "findings": [one.to_json() for one in self.findings],
+        }
+
+
+def check_bundle(directory: Path, *, index_sha256: str | None = None) -> CheckedBundle:
+    """Every gate again, from the files alone; `index_sha256` is what somebody was told when it was made."""
+    reader = BundleReader(directory)
+    checked = CheckedBundle(index_sha256=reader.index_sha256())
+    there = list(reader.found())
+    index = reader.index()
+    checked.found["artifact_index"] = check_index(index, there)
+    if index_sha256 is not None and index_sha256 != checked.index_sha256:
+        told = f"the index has digest {checked.index_sha256}, not {index_sha256}: this is another bundle"
+        checked.found["artifact_index"].append(Finding(code="bundle.another", message=told))
+    manifest = reader.document("manifest")
+    if wrong := strict.problems(manifest, MANIFEST_SHAPE, "manifest"):
+        checked.found["manifest"] = [Finding(code="manifest", message=one) for one in wrong]
+        return checked
+    checked.execution_id = manifest["config"]["execution_id"]
+    roles = {one.role: one.path for one in _listed(index) if one.role != "payload"}
+    execution_id = int(checked.execution_id)
+    checked.found["manifest"] = check_manifest(manifest, roles=roles, execution_id=execution_id)
+    events, unreadable = _events(reader)
+    evidence = Evidence(
+        execution_id=execution_id,
+        head=Head(version=manifest["head"]["version"], checksum=manifest["head"]["checksum"]),
+        events=events,
+        replay=reader.document("replay"),
+        live_rows=reader.document("live_rows"),
+        live_checksums=reader.document("live_checksums"),
+        payload_digests={one.path.removeprefix(PAYLOADS): one.sha256 for one in there if one.role == "payload"},
+        projector=reader.document("projector"),
+    )
+    for gate in gate_names():
+        checked.found[gate] = judge(gate, evidence)
+    checked.found["fetch"] = [*unreadable, *checked.found["fetch"]]
+    checked.verdict = evidence.verdict()
+    checked.found["report"] = _check_report(reader.document("report"), checked.verdict)
+    return checked
+
+
+def _events(reader: BundleReader) -> tuple[list[StoredEvent], list[Finding]]:
+    events: list[StoredEvent] = []
+    findings: list[Finding] = []
+    for number, line in enumerate(reader.lines("events"), start=1):
+        try:
+            events.append(read_event_line(line))
+        except NoetlError as exc:
+            told = f"line {number} of the events: {exc.message}"
+            findings.append(Finding(code="event.unreadable", message=told, stream_version=number))
+    return events, findings
+
+
+def _check_report(report: Any, verdict: Verdict) -> list[Finding]:
+    """The report says what the files give."""
+    if wrong := strict.problems(report, REPORT, "report"):
+        return [Finding(code="report", message=one) for one in wrong]
+    if encode(report["verdict"]) != encode(verdict.to_json()):
+        return [Finding(code="report", message="its verdict is not what the evidence gives")]
+    if not report["proved"]:
+        return [Finding(code="report", message="it says that nothing was proved")]
+    return []
+
+
+def _listed(index: Any) -> list[Artifact]:
+    return [] if strict.problems(index, INDEX_SHAPE, "index") else [Artifact(**one) for one in index["artifacts"]]

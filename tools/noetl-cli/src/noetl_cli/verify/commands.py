@@ -1,0 +1,140 @@
+"""`noetl verify run|bundle|all`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import click
+from noetl_core.errors import InvalidInput
+
+from noetl_cli.commands.arguments import EXECUTION_ID
+from noetl_cli.connection import FindServer, Server, connected, takes_server
+from noetl_cli.exits import ExitCode
+from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.verify.bundle_files import new_bundle
+from noetl_cli.verify.check_bundle import check_bundle
+from noetl_cli.verify.make_bundle import Made, Options, make_bundle
+from noetl_cli.verify.shown import finding_lines, gate_lines, verdict_lines
+
+MIB = 1024 * 1024
+
+
+@click.group()
+def verify() -> None:
+    """Prove that the log is what was written, and that what is live is what the log says.
+
+    Events are chained by checksums; what was changed, removed or swapped is named. Live checksums come from the stored
+    rows of projections, replayed ones from the log; each surface has to be equal. Exits with 1 if anything is not.
+    """
+
+
+@verify.command()
+@click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
+@click.option(
+    "--into", type=click.Path(path_type=Path), metavar="DIR", help="Where the evidence goes [default: evidence-ID]."
+)
+@click.option("--no-bundle", is_flag=True, help="Only look, and write nothing.")
+@click.option(
+    "--max-payload-mb",
+    default=8,
+    show_default=True,
+    type=click.IntRange(min=0, max=1024),
+    help="Payloads up to this size come along; of larger ones the evidence says that they are there.",
+)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    default=10,
+    show_default=True,
+    type=click.IntRange(min=0, max=30),
+    help="Seconds that projectors have to catch up.",
+)
+@click.option("--projector", default="", metavar="URL", help="Operator port of a projector, for its summary.")
+@output_option
+@takes_server
+def run(
+    *,
+    execution_id: int,
+    into: Path | None,
+    no_bundle: bool,
+    max_payload_mb: int,
+    wait_seconds: int,
+    projector: str,
+    output: Output,
+    find_server: FindServer,
+) -> None:
+    """Verify one execution and write the evidence, which `noetl verify bundle` checks anywhere.
+
+    \b
+    Examples:
+      noetl verify run 271828182845904523
+      noetl verify run 271828182845904523 --into /media/audit/run -o json | jq .index_sha256
+      noetl verify run 271828182845904523 --no-bundle
+    """
+    if no_bundle and into is not None:
+        raise InvalidInput("--into says where to write, --no-bundle that nothing is written")
+    directory = None if no_bundle else into or Path(f"evidence-{execution_id}")
+    options = Options(
+        execution_id=execution_id,
+        max_payload_bytes=0 if no_bundle else max_payload_mb * MIB,
+        wait_seconds=wait_seconds,
+        projector=projector,
+    )
+    made = asyncio.run(_make(find_server(), options, directory))
+    if output is Output.JSON:
+        echo_json(
+            {
+                **made.verdict.to_json(),
+                "proved": not made.findings,
+                "gates": {name: len(found) for name, found in made.found.items()},
+                "findings": [one.to_json() for one in made.findings],
+                "bundle": str(directory) if directory is not None else None,
+                "index_sha256": made.index_sha256 if directory is not None else None,
+            }
+        )
+    else:
+        for line in (*verdict_lines(made.verdict), *gate_lines(made.found), *finding_lines(made.findings)):
+            click.echo(line)
+        if directory is not None:
+            click.echo(f"evidence in {directory}, index {made.index_sha256}")
+        click.echo("NOT PROVED" if made.findings else "proved")
+    if made.findings:
+        sys.exit(ExitCode.FAILED)
+
+
+async def _make(server: Server, options: Options, directory: Path | None) -> Made:
+    async with connected(server) as clients:
+        with new_bundle(directory) as writer:
+            return await make_bundle(clients, options, writer)
+
+
+@verify.command()
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR")
+@click.option("--index-sha256", metavar="HEX", help="Digest of the index as it was told when the evidence was made.")
+@output_option
+def bundle(*, directory: Path, index_sha256: str | None, output: Output) -> None:
+    """Check evidence by itself, without any server: digests, shapes, the chain of events, payloads, parity.
+
+    Somebody who can write the bundle can make another one that is as whole: compare --index-sha256, or the checksum of
+    the last event, with what is known from elsewhere.
+
+    \b
+    Examples:
+      noetl verify bundle evidence-271828182845904523
+      noetl verify bundle /media/audit/run --index-sha256 9f86d08… -o json
+    """
+    checked = check_bundle(directory, index_sha256=index_sha256)
+    if output is Output.JSON:
+        echo_json(checked.to_json())
+    else:
+        if checked.verdict is not None:
+            for line in verdict_lines(checked.verdict):
+                click.echo(line)
+        for line in (*gate_lines(checked.found), *finding_lines(checked.findings)):
+            click.echo(line)
+        click.echo(f"index {checked.index_sha256}")
+        click.echo("NOT PROVED" if checked.findings else "proved")
+    if checked.findings:
+        sys.exit(ExitCode.FAILED)

@@ -1,0 +1,245 @@
+"""Makes the evidence of one execution: reads everything once, passes it through the gates, writes what was judged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version as version_of
+from typing import Any, Final
+
+from noetl_core.canonical import JsonObject
+from noetl_core.envelope import StoredEvent
+from noetl_core.errors import Corrupt, InvalidInput, NotFound, Unavailable
+from noetl_core.evidence.bundle import INDEX, SCHEMA, STEPS
+from noetl_core.evidence.chain import Head
+from noetl_core.evidence.documents import live_checksums_document, live_rows_document, replay_document
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.gates import GATES, Evidence, judge
+from noetl_core.evidence.verdict import Verdict
+from noetl_core.evidence.verify_executions import Verified, VerifyExecutions
+from noetl_core.ports.streams import StreamHead
+from noetl_core.replay.event_lines import event_line
+from noetl_core.replay.points import Point
+from noetl_core.timestamps import format_time
+
+from noetl_cli.connection import Clients
+from noetl_cli.verify.bundle_files import BundleWriter
+
+PROJECTOR_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    execution_id: int
+    max_payload_bytes: int
+    wait_seconds: int
+    projector: str = ""
+    """Address of a projector's operator port, for its summary."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Made:
+    """What came out."""
+
+    head: StreamHead
+    verdict: Verdict
+    found: dict[str, list[Finding]]
+    index_sha256: str = ""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All of them, each once."""
+        return list(dict.fromkeys(one for found in self.found.values() for one in found))
+
+
+class Steps:
+    """What was done, when, for how long, and with which outcome."""
+
+    def __init__(self) -> None:
+        self.started_at = datetime.now(UTC)
+        self.done: list[JsonObject] = []
+        self.found: dict[str, list[Finding]] = {}
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[list[Finding]]:
+        """Whatever is put into the list makes the step a failure."""
+        started_at, found = datetime.now(UTC), list[Finding]()
+        yield found
+        self.found[name] = found
+        self.done.append(
+            {
+                "name": name,
+                "started_at": format_time(started_at),
+                "duration_ms": int((datetime.now(UTC) - started_at).total_seconds() * 1000),
+                "return_code": 1 if found else 0,
+                "findings": len(found),
+            }
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fetched:
+    head: StreamHead
+    events: list[StoredEvent]
+    verified: Verified
+    evidence: Evidence
+    payloads: list[JsonObject] = field(default_factory=list)
+
+
+async def make_bundle(clients: Clients, options: Options, writer: BundleWriter) -> Made:
+    """All documents, and what is wrong with them; raises `NotFound` if there is no such execution."""
+    steps = Steps()
+    with steps.step("fetch") as found:
+        fetched = await _fetch(clients, options, writer)
+        found.extend(judge("fetch", fetched.evidence))
+    _write_documents(fetched, writer)
+    for name in STEPS[1:-1]:
+        with steps.step(name) as found:
+            if name in GATES:
+                found.extend(judge(name, fetched.evidence))
+            elif fetched.verified.live is None:
+                found.append(Finding(code="projection.missing", message="there are no live rows to export"))
+    verdict = fetched.evidence.verdict()
+    made = Made(head=fetched.head, verdict=verdict, found=steps.found)
+    report: JsonObject = {
+        "schema_version": SCHEMA,
+        "proved": not made.findings,
+        "verdict": verdict.to_json(),
+        "findings": [one.to_json() for one in made.findings],
+    }
+    writer.add_json("report", report)
+    with steps.step("artifact_index"):
+        roles = {one.role: one.path for one in writer.artifacts if one.role != "payload"}
+    writer.add_json("manifest", _manifest(options, fetched.head, steps, {**roles, "manifest": "manifest.json"}))
+    made.index_sha256 = writer.finish()
+    return made
+
+
+async def _fetch(clients: Clients, options: Options, writer: BundleWriter) -> _Fetched:
+    """Everything that needs a server."""
+    head = await clients.evidence.find_stream(None, options.execution_id)
+    if head is None:
+        raise NotFound("execution", options.execution_id, code="execution.not_found")
+    events: list[StoredEvent] = []
+    verify = VerifyExecutions(
+        clients.events,
+        clients.evidence,
+        wait_seconds=options.wait_seconds,
+        keep_rows=True,
+        seen=events.extend,
+    )
+    (verified,) = await verify([head])
+    evidence = Evidence(
+        execution_id=head.execution_id, head=Head(version=head.version, checksum=head.checksum), events=events
+    )
+    fetched = _Fetched(head=head, events=events, verified=verified, evidence=evidence)
+    if not verified.check.findings:
+        fetched.payloads = await _payloads(clients, options, verified.check.version, evidence, writer)
+    if options.projector:
+        evidence.projector = await asyncio.to_thread(fetch_summary, options.projector)
+    return fetched
+
+
+def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
+    evidence, head = fetched.evidence, fetched.head
+    writer.add("events", b"".join(event_line(event) + b"\n" for event in fetched.events))
+    replayed = fetched.verified.check.replayed()
+    if replayed is not None:
+        evidence.replay = replay_document(replayed, fetched.payloads)
+        writer.add_json("replay", evidence.replay)
+    live = fetched.verified.live
+    if live is not None:
+        evidence.live_rows = live_rows_document(
+            live.rows,
+            tenant_id=head.tenant_id,
+            organization_id=head.organization_id,
+            execution_id=head.execution_id,
+            version=live.version,
+            exported_at=datetime.now(UTC),
+        )
+        evidence.live_checksums = live_checksums_document(evidence.live_rows)
+        writer.add_json("live_rows", evidence.live_rows)
+        writer.add_json("live_checksums", evidence.live_checksums)
+    if evidence.projector is not None:
+        writer.add_json("projector", evidence.projector)
+
+
+async def _payloads(
+    clients: Clients, options: Options, version: int, evidence: Evidence, writer: BundleWriter
+) -> list[JsonObject]:
+    """What became of each; those that are not too large come along."""
+    state = await clients.replay.state(
+        None, options.execution_id, Point(stream_version=version), projection="none", resolve_payloads=True
+    )
+    told: list[JsonObject] = []
+    digests: dict[str, str] = {}
+    for one in state.payloads:
+        status, included = one.status, False
+        if status in ("verified", "present") and one.stored_bytes <= options.max_payload_bytes:
+            try:
+                fetched = await clients.payloads.fetch(None, one.uri)
+                data = b"".join([chunk async for chunk in fetched.chunks])
+            except Corrupt:
+                status = "corrupt"
+            except NotFound:
+                status = "missing"
+            else:
+                status, included = "verified", True
+                writer.add_payload(one.sha256, data)
+                digests[one.sha256] = writer.artifacts[-1].sha256
+        told.append(
+            {
+                "sha256": one.sha256,
+                "uri": one.uri,
+                "media_type": one.media_type,
+                "uses": one.uses,
+                "status": status,
+                "stored_bytes": one.stored_bytes,
+                "included": included,
+            }
+        )
+    evidence.payload_digests = digests
+    return told
+
+
+def _manifest(options: Options, head: StreamHead, steps: Steps, roles: dict[str, str]) -> JsonObject:
+    return {
+        "schema_version": SCHEMA,
+        "program": f"noetl-cli {version_of('noetl-cli')}",
+        "config": {
+            "execution_id": str(options.execution_id),
+            "tenant_id": head.tenant_id,
+            "organization_id": head.organization_id,
+            "live_input": "rows",
+            "max_payload_bytes": options.max_payload_bytes,
+            "wait_seconds": options.wait_seconds,
+            "projector": bool(options.projector),
+        },
+        "head": {"version": head.version, "checksum": head.checksum, "terminal": head.terminal},
+        "started_at": format_time(steps.started_at),
+        "ended_at": format_time(datetime.now(UTC)),
+        "steps": [*steps.done],
+        "artifacts": {**roles},
+        "artifact_index": INDEX,
+        "proved": not any(steps.found.values()),
+    }
+
+
+def fetch_summary(address: str) -> Any:
+    """The `/summary` of a projector's operator port."""
+    if not address.startswith(("http://", "https://")):
+        raise InvalidInput(f"a projector's operator port is http://HOST:PORT, not {address!r}")
+    url = f"{address.rstrip('/')}/summary"
+    try:
+        with urllib.request.urlopen(url, timeout=PROJECTOR_SECONDS) as answer:  # noqa: S310 - http only
+            return json.loads(answer.read())
+    except (urllib.error.URLError, TimeoutError, ValueError) as exc:
+        raise Unavailable(f"{url} does not answer with a summary: {exc}") from exc
