@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from noetl_core.errors import NoetlError
 from noetl_servicekit.event_loop import run_on_fast_loop
 
+from benchmarks.bulk_replay import measure_bulk_replay
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
 from benchmarks.frames import measure_frames
@@ -63,6 +64,7 @@ CHAPTERS = (
     Chapter(
         name="spark", help="word count by the tool, by plain PySpark, on a cluster", measure=measure_spark, share=1.0
     ),
+    Chapter(name="replay", help="histories folded by one process and by Spark", measure=measure_bulk_replay, share=1.0),
 )
 
 

@@ -100,8 +100,8 @@ def row_of(surface: Surface, record: asyncpg.Record, *, offset: int) -> JsonObje
 
 
 EXECUTION_ROWS: Final = """
-SELECT execution_id, execution_id::text AS row_key, stream_version, tenant_id, organization_id, path, version, catalog_id,
-       parent_execution_id, status, start_time, end_time, error::text AS error, state::text AS state,
+SELECT execution_id, execution_id::text AS row_key, stream_version, tenant_id, organization_id, path, version,
+       catalog_id, parent_execution_id, status, start_time, end_time, error::text AS error, state::text AS state,
        last_projected_event_id, last_event_type, last_node_name, event_time_watermark
 FROM noetl.execution
 WHERE execution_id = ANY($1::bigint[]) AND execution_id > $2

@@ -34,6 +34,8 @@ class Verdict:
     events: int
     replayed: Mapping[str, str] = field(default_factory=dict)
     live: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    """How many rows the log gives, by surface."""
     findings: Sequence[Finding] = ()
     unsettled: bool = False
     """It moved whenever its rows were looked at, so nothing is said of them."""
@@ -49,6 +51,7 @@ class Verdict:
             str(one): {
                 "replayed": self.replayed.get(one),
                 "live": self.live.get(one),
+                "rows": self.rows.get(one, 0),
                 "equal": one in self.replayed and self.replayed.get(one) == self.live.get(one),
             }
             for one in Surface
@@ -109,7 +112,7 @@ class HistoryCheck:
         findings = [*self.findings, *(live.findings if live is not None else ())]
         if not unsettled:
             findings += self._standing(live)
-        sums = _surfaces(replayed)
+        sums, rows = _surfaces(replayed)
         told = live.surfaces() if live is not None else {}
         if replayed is not None and live is not None and live.version == self.version:
             findings += _parity(replayed, live, sums, told)
@@ -119,8 +122,21 @@ class HistoryCheck:
             events=self.events,
             replayed=sums,
             live=told,
+            rows=rows,
             findings=tuple(findings),
             unsettled=unsettled,
+        )
+
+    def alone(self) -> Verdict:
+        """The verdict on the history by itself; nothing is said of live rows."""
+        sums, rows = _surfaces(self.replayed())
+        return Verdict(
+            execution_id=self.execution_id,
+            version=self.version,
+            events=self.events,
+            replayed=sums,
+            rows=rows,
+            findings=tuple(self.findings),
         )
 
     def _standing(self, live: LiveState | None) -> list[Finding]:
@@ -135,11 +151,11 @@ class HistoryCheck:
         return []
 
 
-def _surfaces(replayed: Replayed | None) -> dict[str, str]:
+def _surfaces(replayed: Replayed | None) -> tuple[dict[str, str], dict[str, int]]:
     if replayed is None:
-        return {}
-    document: Any = replayed.checksums()["surfaces"]
-    return dict(document)
+        return {}, {}
+    document: Any = replayed.checksums()
+    return dict(document["surfaces"]), dict(document["rows"])
 
 
 def _parity(replayed: Replayed, live: LiveState, sums: Mapping[str, str], told: Mapping[str, str]) -> list[Finding]:

@@ -9,13 +9,14 @@ from dataclasses import asdict
 import click
 from noetl_adapters.lake.lake_files import open_lake
 from noetl_adapters.lake.parquet_events import ParquetEvents
-from noetl_core.errors import Corrupt, InvalidInput
+from noetl_core.errors import Corrupt
 from noetl_core.ports.event_log import Scope
 
 from noetl_cli.connection import FindServer, Server, connected, takes_server
 from noetl_cli.lake.check import check_lake
 from noetl_cli.lake.export import BATCH_EVENTS, Exported, LakeExport
 from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.tenants import named_tenant
 
 
 @click.group()
@@ -42,7 +43,7 @@ def export(*, place: str, tenant: str | None, batch_events: int, output: Output,
       duckdb -c "select event_type, count(*) from read_parquet('lake/events/*/*/*.parquet') group by 1"
     """
     began = time.monotonic()
-    done = asyncio.run(_export(find_server(), place, _scope(tenant), batch_events))
+    done = asyncio.run(_export(find_server(), place, named_tenant(tenant), batch_events))
     seconds = time.monotonic() - began
     if output is Output.JSON:
         echo_json({**asdict(done), "seconds": round(seconds, 3)})
@@ -81,15 +82,6 @@ def verify(*, place: str, output: Output) -> None:
         click.echo(f"{report.events} events of {report.executions} executions in {report.files} files")
     if report.problems:
         raise Corrupt(f"the lake is not what was exported: {len(report.problems)} problems")
-
-
-def _scope(tenant: str | None) -> Scope | None:
-    if tenant is None:
-        return None
-    tenant_id, slash, organization_id = tenant.partition("/")
-    if not slash or not tenant_id or not organization_id:
-        raise InvalidInput(f"--tenant names a tenant and an organization, such as acme/ops, not {tenant!r}")
-    return Scope(tenant_id=tenant_id, organization_id=organization_id)
 
 
 def _show_progress(done: Exported) -> None:

@@ -13,12 +13,16 @@ from noetl_cli.commands.arguments import EXECUTION_ID
 from noetl_cli.connection import FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode
 from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.tenants import named_tenant
+from noetl_cli.verify.bulk import Bulk, list_heads, verify_all
 from noetl_cli.verify.bundle_files import new_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_cli.verify.make_bundle import Made, Options, make_bundle
-from noetl_cli.verify.shown import finding_lines, gate_lines, verdict_lines
+from noetl_cli.verify.shown import ProgressLine, bulk_lines, finding_lines, gate_lines, verdict_lines
 
 MIB = 1024 * 1024
+_ENGINE = "Spark, or this process alone."
+_WAIT = "Seconds that projectors have to catch up."
 
 
 @click.group()
@@ -49,7 +53,7 @@ def verify() -> None:
     default=10,
     show_default=True,
     type=click.IntRange(min=0, max=30),
-    help="Seconds that projectors have to catch up.",
+    help=_WAIT,
 )
 @click.option("--projector", default="", metavar="URL", help="Operator port of a projector, for its summary.")
 @output_option
@@ -137,4 +141,68 @@ def bundle(*, directory: Path, index_sha256: str | None, output: Output) -> None
         click.echo(f"index {checked.index_sha256}")
         click.echo("NOT PROVED" if checked.findings else "proved")
     if checked.findings:
+        sys.exit(ExitCode.FAILED)
+
+
+@verify.command(name="all")
+@click.option("--tenant", metavar="TENANT/ORG", help="Whose executions; without it, all that the token may see.")
+@click.option("--engine", type=click.Choice(["spark", "process"]), default="spark", show_default=True, help=_ENGINE)
+@click.option("--jobs", type=click.IntRange(min=1, max=1024), help="Tasks at once [default: one a processor].")
+@click.option("--master", default="", metavar="URL", help="Spark's master, such as spark://HOST:PORT [default: local].")
+@click.option("--memory", default="1g", show_default=True, help="Of Spark's driver, and of each executor.")
+@click.option(
+    "--lake",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Bring this lake up to the log, and read histories from its files: only what is new is asked for.",
+)
+@click.option("--wait", "wait_seconds", default=10, show_default=True, type=click.IntRange(min=0, max=30), help=_WAIT)
+@output_option
+@takes_server
+def everything(
+    *,
+    tenant: str | None,
+    engine: str,
+    jobs: int | None,
+    master: str,
+    memory: str,
+    lake: Path | None,
+    wait_seconds: int,
+    output: Output,
+    find_server: FindServer,
+) -> None:
+    """Verify every execution of a tenant, in parallel, as Spark jobs that use the same fold.
+
+    Tasks read histories from the log as it is now, check their chains, replay them, and compare each surface with its
+    live rows. With --lake they read files instead: that is for much history, and proves the files; events of the log
+    that somebody changes after they were exported show only without it.
+
+    \b
+    Examples:
+      noetl verify all
+      noetl verify all --tenant acme/ops --jobs 8 -o json | jq '.failed[].findings'
+      noetl verify all --engine process            # without Spark
+    """
+    if lake is not None and engine == "process":
+        raise InvalidInput("--lake is read by Spark")
+    server = find_server()
+    bulk = Bulk(
+        scope=named_tenant(tenant),
+        engine=engine,
+        master=master,
+        jobs=jobs or 0,
+        memory=memory,
+        lake=lake,
+        wait_seconds=wait_seconds,
+    )
+    heads = asyncio.run(list_heads(server, bulk))
+    progress = ProgressLine(executions=len(heads), events=sum(head.version for head in heads))
+    report = verify_all(server, bulk, heads, progress)
+    progress.clear()
+    if output is Output.JSON:
+        echo_json(report.to_json())
+    else:
+        for line in bulk_lines(report):
+            click.echo(line)
+    if not report.is_proved:
         sys.exit(ExitCode.FAILED)

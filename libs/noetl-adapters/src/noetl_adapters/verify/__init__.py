@@ -1,0 +1,1 @@
+"""Verifies many executions: shares of them, wherever a share is worked on."""

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Release gate: fails on any difference between the log, what its replay gives, and what is live.
+#
+# usage: scripts/check_replay_release_gate.sh [DIR]
+#
+# Verifies every execution that the token may see (NOETL_API_ADDRESS and NOETL_TOKEN, else the stack of NOETL_HOME), and
+# writes evidence of the newest ones below DIR (a new directory; default: build/release-gate), which it checks again
+# from its files alone. NOETL names the command; GATE_SAMPLES how much evidence is kept; GATE_OPTIONS goes to
+# `noetl verify all`. At least one business object is to be among what is compared, unless GATE_WITHOUT_OBJECTS=1.
+set -euo pipefail
+noetl=${NOETL:-noetl}
+directory=${1:-build/release-gate}
+samples=${GATE_SAMPLES:-3}
+read -ra options <<<"${GATE_OPTIONS:-}"
+
+fail() {
+  echo "release gate: $*" >&2
+  exit 1
+}
+
+[ ! -e "$directory" ] || fail "$directory exists: evidence is not written over"
+mkdir -p "$directory"
+
+echo "release gate: replaying the whole log"
+$noetl verify all "${options[@]}" -o json >"$directory/all.json" || {
+  cat "$directory/all.json" >&2
+  fail "what is live is not what the log says"
+}
+python3 - "$directory/all.json" "${GATE_WITHOUT_OBJECTS:-}" <<'PYTHON' || fail "too little was compared"
+import json, sys
+
+report = json.load(open(sys.argv[1], encoding="utf-8"))
+print(f"release gate: {report['executions']} executions, {report['events']} events, {report['events_per_second']:.0f} events/s")
+assert report["proved"], "not proved"
+assert report["rows"]["execution"] > 0, "there is no execution to compare"
+assert sys.argv[2] or report["rows"]["business_objects"] > 0, "there is no business object to compare"
+PYTHON
+
+$noetl list --limit "$samples" -o json >"$directory/newest.json"
+python3 -c 'import json, sys; print(*(one["execution_id"] for one in json.load(open(sys.argv[1]))["executions"]), sep="\n")' \
+  "$directory/newest.json" | while read -r execution; do
+  $noetl verify run "$execution" --into "$directory/$execution" >"$directory/$execution.txt" || {
+    cat "$directory/$execution.txt" >&2
+    fail "execution $execution is not proved"
+  }
+  $noetl verify bundle "$directory/$execution" >/dev/null || fail "the evidence of $execution is not whole"
+  echo "release gate: execution $execution is proved, evidence in $directory/$execution"
+done
+echo "release gate: passed"

@@ -1,0 +1,288 @@
+"""What somebody did to the log, to rows or to evidence is found and named; what nobody touched is proved."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from noetl_cli.verify.check_bundle import check_bundle
+from noetl_testkit.local_stack import LocalStack, Ran, environment_of_nobody, local_stack
+
+ROOT = Path(__file__).parents[2]
+GATE = ROOT / "scripts" / "check_replay_release_gate.sh"
+PLAYBOOK = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: proved, path: tests/proved}
+workflow:
+- step: each
+  loop: {in: [1, 2, 3], iterator: n, spec: {mode: parallel, engine: inline, frame: {max_rows: 2}}}
+  tool: {kind: noop, result: {n: "{{ iter.n }}"}}
+  next: {arcs: [{step: one_by_one}]}
+- step: one_by_one
+  loop: {in: [1, 2], iterator: n}
+  tool: {kind: python, code: "def main():\\n    return {'text': 'x' * 5000}"}
+  next: {arcs: [{step: hold}]}
+- step: hold
+  tool: {kind: python, input: {file: "{{ workload.file }}"}, code: HOLD}
+"""
+HOLD = """
+import os, time
+def main(file):
+    while not os.path.exists(file):
+        time.sleep(0.05)
+    return 1
+"""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[LocalStack]:
+    """One of its own: what others run at the same time is neither proved nor tampered with here."""
+    with local_stack({"NOETL_HEAD_POLL_SECONDS": "1", "NOETL_LOG_LEVEL": "warning"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def execution_id(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One that tells something to every surface; others stand beside it."""
+    file = tmp_path_factory.mktemp("verify") / "proved.yaml"
+    file.write_text(PLAYBOOK.replace("HOLD", json.dumps(HOLD)))
+    go_on = file.with_name("go on")
+    examples = ROOT / "examples" / "playbooks"
+    for name in ("hello_world", "failing", "conditional"):
+        stack.noetl("run", str(examples / f"{name}.yaml"))
+    ran = stack.noetl("run", str(file), "--set", f"file={go_on}", "--no-follow", "-o", "json")
+    chosen = str(ran.document["execution_id"])
+    tell(stack, chosen, {"type": "order", "id": "7", "state": {"total": 3}})
+    go_on.touch()
+    assert stack.noetl("events", chosen, "--follow", "--timeout", "100").code == 0
+    return chosen
+
+
+def tell(stack: LocalStack, execution_id: str, business_object: dict[str, Any]) -> None:
+    event = {"execution_id": execution_id, "event_type": "order.told", "business_object": business_object}
+    request = urllib.request.Request(  # noqa: S310 - loopback
+        f"{stack.endpoint.http_url}/api/events",
+        data=json.dumps(event).encode(),
+        headers={"Authorization": f"Bearer {stack.endpoint.token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - loopback
+        assert answer.status == 200
+
+
+def owner(stack: LocalStack, statement: str, *arguments: Any) -> list[Any]:
+    async def run() -> list[Any]:
+        connection = await asyncpg.connect(stack.owner_dsn, server_settings={"timezone": "UTC"})
+        try:
+            return list(await connection.fetch(statement, *arguments))
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def events_of(stack: LocalStack, execution_id: str) -> list[Any]:
+    statement = "SELECT * FROM noetl.event WHERE execution_id = $1 ORDER BY stream_version"
+    return owner(stack, statement, int(execution_id))
+
+
+@contextmanager
+def as_it_was(stack: LocalStack, execution_id: str) -> Iterator[None]:
+    """Whatever is done to its events is undone."""
+    kept = events_of(stack, execution_id)
+    names = list(kept[0].keys())
+    columns, places = ", ".join(names), ", ".join(f"${number + 1}" for number in range(len(names)))
+    try:
+        yield
+    finally:
+        owner(stack, "DELETE FROM noetl.event WHERE execution_id = $1", int(execution_id))
+        for row in kept:
+            owner(stack, f"INSERT INTO noetl.event ({columns}) VALUES ({places})", *row.values())  # noqa: S608
+
+
+def changed(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
+    """One byte of one event."""
+    at = victim["body"].index(b'"event_type":"') + 15
+    body = victim["body"][:at] + bytes([victim["body"][at] ^ 1]) + victim["body"][at + 1 :]
+    where = "WHERE execution_id = $1 AND stream_version = $2"
+    owner(stack, f"UPDATE noetl.event SET body = $3 {where}", int(execution_id), victim["stream_version"], body)  # noqa: S608
+    return {str(victim["event_id"])}
+
+
+def removed(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
+    """One event; its neighbours do not know it by name, so it is named by its place."""
+    where = "WHERE execution_id = $1 AND stream_version = $2"
+    owner(stack, f"DELETE FROM noetl.event {where}", int(execution_id), victim["stream_version"])  # noqa: S608
+    return set()
+
+
+def swapped(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
+    """Two events take each other's places, with everything that they say."""
+    first, second = int(victim["stream_version"]), int(victim["stream_version"]) + 1
+    other = events_of(stack, execution_id)[second - 1]
+    statement = "UPDATE noetl.event SET stream_version = $3 WHERE execution_id = $1 AND stream_version = $2"
+    for old, new in ((first, 1_000_000), (second, first), (1_000_000, second)):
+        owner(stack, statement, int(execution_id), old, new)
+    return {str(victim["event_id"]), str(other["event_id"])}
+
+
+@pytest.mark.parametrize("tamper", [changed, removed, swapped])
+def test_an_event_that_somebody_changed_removed_or_swapped_is_named(
+    stack: LocalStack, execution_id: str, tamper: Any
+) -> None:
+    victim = events_of(stack, execution_id)[6]
+    with as_it_was(stack, execution_id):
+        named = tamper(stack, execution_id, victim)
+
+        one = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
+        every = stack.noetl("verify", "all", "--engine", "process", "-o", "json")
+
+    assert (one.code, every.code) == (1, 1), (one.err, every.err)
+    (verdict,) = every.document["failed"]
+    assert verdict["execution_id"] == execution_id
+    for findings in (one.document["findings"], verdict["findings"]):
+        first = findings[0]
+        assert first["code"] in {"event.changed", "event.missing"}
+        assert first["stream_version"] == victim["stream_version"]
+        assert {finding.get("event_id") for finding in findings} >= named
+    assert stack.noetl("verify", "run", execution_id, "--no-bundle").code == 0
+
+
+def test_the_last_events_cannot_be_cut_off_even_with_the_head(stack: LocalStack, execution_id: str) -> None:
+    last = events_of(stack, execution_id)[-1]
+    with as_it_was(stack, execution_id):
+        (head,) = owner(
+            stack, "SELECT version, last_checksum FROM noetl.stream WHERE execution_id = $1", int(execution_id)
+        )
+        removed(stack, execution_id, last)
+        told = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
+        set_head = "UPDATE noetl.stream SET version = $2, last_checksum = $3 WHERE execution_id = $1"
+        owner(stack, set_head, int(execution_id), last["stream_version"] - 1, last["prev_checksum"])
+        cut = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
+        owner(stack, set_head, int(execution_id), *head.values())
+
+    assert told.document["findings"][0]["code"] == "event.missing"
+    assert cut.document["findings"][0]["code"] == "projection.ahead"
+    assert cut.document["findings"][0]["stream_version"] == last["stream_version"]
+
+
+def test_evidence_is_proved_wherever_it_is_moved_and_by_itself(
+    stack: LocalStack, execution_id: str, tmp_path: Path
+) -> None:
+    made = stack.noetl("verify", "run", execution_id, "--into", str(tmp_path / "made"), "-o", "json")
+    again = stack.noetl("verify", "run", execution_id, "--into", str(tmp_path / "made"))
+    shutil.move(tmp_path / "made", tmp_path / "moved")
+
+    offline = alone("verify", "bundle", str(tmp_path / "moved"), "-o", "json", home=tmp_path)
+    text = alone("verify", "bundle", str(tmp_path / "moved"), home=tmp_path)
+    pinned = alone("verify", "bundle", str(tmp_path / "moved"), "--index-sha256", "0" * 64, home=tmp_path)
+
+    assert made.code == 0, made.out + made.err
+    assert again.code == 2
+    assert "not written over" in again.err
+    assert offline.code == 0, offline.out
+    assert offline.document["index_sha256"] == made.document["index_sha256"]
+    assert all(one["equal"] for one in offline.document["verdict"]["surfaces"].values())
+    assert {name: one["rows"] > 0 for name, one in offline.document["verdict"]["surfaces"].items()} == dict.fromkeys(
+        ("execution", "stages", "frames", "commands", "business_objects", "loops"), True
+    )
+    assert text.out.splitlines()[-1] == "proved"
+    assert pinned.code == 1
+    assert "bundle.another" in pinned.out
+
+
+def test_every_byte_of_evidence_counts(stack: LocalStack, execution_id: str, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    assert stack.noetl("verify", "run", execution_id, "--into", str(bundle)).code == 0
+    files = sorted(file for file in bundle.rglob("*") if file.is_file())
+    assert {file.parent.name for file in files} == {"bundle", "payloads"}
+
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+        assert check_bundle(bundle).findings, file
+        file.unlink()
+        if file.name != "index.json":
+            assert check_bundle(bundle).findings, file
+        file.write_bytes(data)
+    (bundle / "more.txt").write_text("more")
+
+    assert [one.code for one in check_bundle(bundle).findings] == ["bundle.unlisted"]
+
+
+def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_somebody_touched(
+    stack: LocalStack, execution_id: str, tmp_path: Path
+) -> None:
+    passed = gate(stack, tmp_path / "passed")
+    touch = "UPDATE noetl.command SET attempt = attempt + $2 WHERE execution_id = $1"
+    owner(stack, touch, int(execution_id), 1)
+    failed = gate(stack, tmp_path / "failed", "--engine process")
+    shown = stack.noetl("verify", "run", execution_id, "--no-bundle")
+    owner(stack, touch, int(execution_id), -1)
+
+    assert passed.code == 0, passed.out + passed.err
+    assert passed.out.splitlines()[-1] == "release gate: passed"
+    assert (tmp_path / "passed" / execution_id / "manifest.json").is_file()
+    assert failed.code == 1
+    assert "what is live is not what the log says" in failed.err
+    assert "parity.differs" in failed.err
+    assert "attempt is 2 and should be 1" in shown.out
+
+
+def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tmp_path: Path) -> None:
+    touch = "UPDATE noetl.execution SET status = $2 WHERE execution_id = $1"
+    owner(stack, touch, int(execution_id), "RUNNING")
+
+    told = stack.noetl("verify", "all", "--lake", str(tmp_path / "lake"), "--jobs", "2", "-o", "json", seconds=400)
+    owner(stack, touch, int(execution_id), "COMPLETED")
+
+    assert told.code == 1, told.out + told.err
+    assert (told.document["executions"], told.document["missing"]) == (4, 0)
+    (verdict,) = told.document["failed"]
+    assert verdict["execution_id"] == execution_id
+    assert [finding.get("surface") for finding in verdict["findings"]] == ["execution"]
+
+
+def gate(stack: LocalStack, directory: Path, options: str = "") -> Ran:
+    """As whoever releases runs it."""
+    environment = {
+        **stack.environment(),
+        "NOETL": f"{sys.executable} -P -m noetl_cli",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "GATE_OPTIONS": options,
+        "GATE_SAMPLES": "2",
+    }
+    ended = subprocess.run(
+        ["bash", str(GATE), str(directory)],
+        env=environment,
+        cwd=directory.parent,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    return Ran(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def alone(*arguments: str, home: Path) -> Ran:
+    """Where there is no NoETL at all."""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "noetl_cli", *arguments],
+        env={**environment_of_nobody(), "NOETL_HOME": str(home / "nothing")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Ran(code=ended.returncode, out=ended.stdout, err=ended.stderr)
