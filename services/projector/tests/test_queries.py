@@ -13,6 +13,7 @@ from noetl_contracts.clients import ProjectionClient
 from noetl_contracts.status import raising_noetl_errors
 from noetl_core.errors import DeadlinePassed, InvalidInput, NotFound, NotPermitted, Overloaded
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_projector.application import version_signals
 from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.troubles import Troubles
@@ -211,6 +212,34 @@ async def test_late_executions_are_listed_page_by_page(setup: Setup, tmp_path: P
                 await client.passed_deadlines(page_token=wrong)
 
 
+async def test_rows_are_listed_as_they_are_stored_once_they_include_what_is_waited_for(
+    setup: Setup, tmp_path: Path
+) -> None:
+    history = two_steps(History())
+    await setup.write(history, through=4)
+    wanted = {EXECUTION: 18, EXECUTION + 1: 1}
+    async with served(setup, tmp_path) as channel:
+        client = ProjectionClient(channel)
+        too_early = await client.list_rows(SCOPE, wanted, wait_seconds=0.2)
+        asking = asyncio.create_task(client.list_rows(SCOPE, {EXECUTION: 18}, wait_seconds=60))
+        await until(lambda: setup.signals.waiting == 1)
+        await setup.write(history, after=4)
+        setup.signals.announce(EXECUTION)
+
+        page = await asking
+
+        assert too_early.versions == {EXECUTION: 4}
+        assert page.versions == {EXECUTION: 18}
+        assert page == await setup.store.list_rows(SCOPE, [EXECUTION], limit=100)
+        assert await client.list_rows(SCOPE, wanted, after=RowPlace.from_token("loops/1/x")) == RowPage(
+            versions={EXECUTION: 18}, rows=(), following=None
+        )
+        with pytest.raises(InvalidInput):
+            await client.list_rows(SCOPE, {EXECUTION + number: 0 for number in range(201)})
+    with pytest.raises(InvalidInput):
+        RowPlace.from_token("nothing/1/x")
+
+
 async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -> None:
     async with served(setup, tmp_path, caller="writer") as channel:
         client = ProjectionClient(channel)
@@ -220,6 +249,7 @@ async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -
             client.list_executions(SCOPE),
             client.silent_commands(),
             client.passed_deadlines(),
+            client.list_rows(SCOPE, {EXECUTION: 0}),
         ):
             with pytest.raises(NotPermitted):
                 await call

@@ -83,7 +83,7 @@ async def _look(
         for stored in page.rows:
             if stored.execution_id not in moved:
                 states[stored.execution_id].add(stored)
-        if page.following is None:
+        if page.following is None or len(moved) == len(wanted):
             return states, moved
         page = await source.list_rows(scope, wanted, after=page.following)
         known = {one: state.version for one, state in states.items()}

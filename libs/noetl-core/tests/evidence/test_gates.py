@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from noetl_core.canonical import encode, sha256_hex
+from noetl_core.evidence.bundle import artifact, check_index, index_document
+from noetl_core.evidence.chain import Head
+from noetl_core.evidence.documents import live_checksums_document, live_rows_document, payload_summary, replay_document
+from noetl_core.evidence.gates import GATES, Evidence, judge
+from noetl_core.replay.history import Replay
+from noetl_testkit.histories import EXECUTION, choices
+from noetl_testkit.telling_histories import telling_history
+
+
+def evidence(seed: int = 1) -> Evidence:
+    """Of an execution whose rows are what its log gives."""
+    events = telling_history(choices(seed)).stored
+    replay = Replay(EXECUTION)
+    replay.take(events)
+    replayed = replay.result()
+    payloads: list[Any] = [
+        {
+            "sha256": digest,
+            "uri": replayed.payloads[digest].uri,
+            "media_type": replayed.payloads[digest].media_type,
+            "uses": replayed.payloads[digest].uses,
+            "status": "present",
+            "stored_bytes": 2,
+            "included": False,
+        }
+        for digest in replayed.payloads.digests()
+    ]
+    rows = live_rows_document(
+        replayed.rows,
+        tenant_id="default",
+        organization_id="default",
+        execution_id=EXECUTION,
+        version=len(events),
+        exported_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    return Evidence(
+        execution_id=EXECUTION,
+        head=Head(version=len(events), checksum=events[-1].checksum),
+        events=events,
+        replay=replay_document(replayed, payloads),
+        live_rows=rows,
+        live_checksums=live_checksums_document(rows),
+        projector={"quarantined": []},
+    )
+
+
+def found(judged: Evidence) -> dict[str, list[str]]:
+    """Codes by gate, of the gates that found something."""
+    by_gate = {gate: [one.code for one in judge(gate, judged)] for gate in GATES}
+    return {gate: codes for gate, codes in by_gate.items() if codes}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_nobody_touched_passes_every_gate(seed: int) -> None:
+    judged = evidence(seed)
+
+    assert found(judged) == {}
+    assert judged.verdict().is_proved
+    assert judged.verdict().rows["business_objects"] > 0
+
+
+def test_live_rows_that_say_something_else_are_named_by_surface_row_and_field() -> None:
+    judged = evidence()
+    document: Any = copy.deepcopy(judged.live_rows)
+    document["rows"]["commands"][0]["attempt"] = 7
+    document["rows_checksum"] = sha256_hex(encode(document["rows"]))
+    judged.live_rows, judged.live_checksums = document, live_checksums_document(document)
+
+    assert found(judged) == {"projection_parity": ["parity.differs", "parity.row_changed"]}
+    differs, row = judge("projection_parity", judged)
+    assert differs.surface == row.surface == "commands"
+    assert "attempt is 7 and should be 1" in row.message
+
+
+def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
+    behind, ahead = evidence(), evidence()
+    scopes: list[Any] = [behind.live_rows, ahead.live_rows]
+    scopes[0]["scope"]["stream_version"] -= 1
+    scopes[1]["scope"]["stream_version"] += 1
+
+    assert found(behind)["projection_parity"] == ["projection.behind"]
+    assert found(ahead)["projection_parity"] == ["projection.ahead"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "gate"),
+    [
+        (("replay", "stream_version"), "21", "state_integrity"),
+        (("replay", "stream_version"), True, "state_integrity"),
+        (("replay", "event_checksum"), "A" * 64, "state_integrity"),
+        (("replay", "more"), 1, "state_integrity"),
+        (("replay", "projection_checksums", "more"), "0" * 64, "state_integrity"),
+        (("replay", "checksum"), "0" * 64, "state_integrity"),
+        (("replay", "rows", "commands"), [], "state_integrity"),
+        (("live_rows", "schema_version"), 2, "live_rows_integrity"),
+        (("live_rows", "exported_at"), "yesterday", "live_rows_integrity"),
+        (("live_rows", "row_counts", "loops"), 99, "live_rows_integrity"),
+        (("live_rows", "rows", "commands", 0), ["no object"], "live_rows_integrity"),
+        (("live_rows", "rows", "commands", 0, "more"), 1, "live_rows_integrity"),
+        (("live_rows", "scope", "execution_id"), "7", "live_rows_integrity"),
+        (("live_checksums", "checksum"), "0" * 64, "live_checksums"),
+        (("replay", "payload_summary", "total"), 99, "payload_resolution"),
+        (("replay", "payloads", 0, "included"), True, "payload_resolution"),
+        (("replay", "payloads", 0, "uri"), "noetl://tenant/other/org/x/payloads/sha256/7", "locator"),
+        (("projector", "quarantined"), [{"execution_id": str(EXECUTION)}], "projector_summary"),
+        (("projector", "quarantined"), None, "projector_summary"),
+    ],
+)
+def test_a_document_that_is_not_exactly_so_is_refused(place: tuple[Any, ...], value: Any, gate: str) -> None:
+    judged = evidence()
+    document: Any = copy.deepcopy(getattr(judged, place[0]))
+    inner = document
+    for key in place[1:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    setattr(judged, place[0], document)
+
+    assert gate in found(judged)
+
+
+@pytest.mark.parametrize("status", ["missing", "corrupt"])
+def test_payloads_that_are_not_there_or_are_others_fail(status: str) -> None:
+    judged = evidence()
+    document: Any = copy.deepcopy(judged.replay)
+    document["payloads"][0]["status"] = status
+    document["payload_summary"] = payload_summary(document["payloads"])
+    judged.replay = document
+
+    assert found(judged) == {"payload_resolution": [f"payload.{status}"]}
+
+
+def test_a_payload_that_nobody_mentions_is_missed() -> None:
+    judged = evidence()
+    document: Any = copy.deepcopy(judged.replay)
+    del document["payloads"][0]
+    document["payload_summary"] = payload_summary(document["payloads"])
+    judged.replay = document
+
+    assert found(judged)["payload_resolution"] == ["payload.unlisted"]
+
+
+def test_nothing_but_a_whole_history_proves_a_state() -> None:
+    judged = evidence()
+    judged.events = [*judged.events[:4], *judged.events[5:]]
+
+    assert found(judged)["fetch"][0] == "event.missing"
+    assert found(judged)["state_integrity"] == ["replay"]
+    assert not judged.verdict().is_proved
+
+
+def test_an_index_names_every_file_once_and_where_it_belongs() -> None:
+    files = [
+        artifact(role, path, path.encode())
+        for role, path in (
+            ("manifest", "manifest.json"),
+            ("events", "events.jsonl"),
+            ("replay", "replay.json"),
+            ("report", "report.json"),
+            ("live_rows", "live-rows.json"),
+            ("live_checksums", "live-checksums.json"),
+        )
+    ]
+    index = index_document(files)
+
+    def codes(document: Any, there: Any = files) -> set[str]:
+        return {one.code for one in check_index(document, there)}
+
+    assert codes(index) == set()
+    assert codes(index_document(files[:-1]), files[:-1]) == {"index.roles"}
+    assert codes(index_document([*files, files[0]])) == {"index", "index.roles"}
+    assert codes(index, files[1:]) == {"bundle.missing"}
+    assert codes(index, [*files, artifact("", "more", b"")]) == {"bundle.unlisted"}
+    assert codes(index, [artifact("manifest", "manifest.json", b"other"), *files[1:]]) == {"bundle.changed"}
+    outside = artifact("report", "../report.json", b"")
+    assert codes(index_document([*files[:3], *files[4:], outside]), [*files[:3], *files[4:]]) == {
+        "index.path",
+        "bundle.missing",
+    }

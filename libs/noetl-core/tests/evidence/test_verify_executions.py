@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from noetl_core.evidence.verify_executions import BATCH_EVENTS, BATCH_EXECUTIONS, VerifyExecutions, batches
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.streams import StreamHead
+from noetl_testkit.compliance.projections import projected
+from noetl_testkit.histories import EXECUTION, NOON, History, choices
+from noetl_testkit.memory.history_log import HistoryLog
+from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.telling_histories import telling_history
+
+
+class Rows:
+    """Stored rows, three a page; before a page is read a projector may write."""
+
+    def __init__(self) -> None:
+        self.store = InMemoryProjections()
+        self.written: list[tuple[History, int, int]] = []
+        """What is written before each page: a history, from which version to which."""
+        self.asked: list[Mapping[int, int]] = []
+
+    async def list_rows(
+        self,
+        scope: Scope | None,
+        wanted: Mapping[int, int],
+        *,
+        after: RowPlace | None = None,
+        wait_seconds: float = 0.0,
+    ) -> RowPage:
+        self.asked.append(wanted)
+        page = await self.store.list_rows(scope, wanted.keys(), after=after, limit=3)
+        if self.written:
+            history, known, through = self.written.pop(0)
+            await self.store.write([projected(history, after=known, through=through)])
+        return page
+
+
+def head_of(history: History, version: int | None = None) -> StreamHead:
+    last = history.stored[(version or len(history.stored)) - 1]
+    return StreamHead(
+        execution_id=history.execution_id,
+        tenant_id="default",
+        organization_id="default",
+        version=last.stream_version,
+        checksum=last.checksum,
+        terminal=False,
+        updated_at=NOON,
+    )
+
+
+async def test_several_executions_are_proved_together() -> None:
+    histories = [telling_history(choices(seed), execution_id=EXECUTION + seed) for seed in range(5)]
+    rows = Rows()
+    await rows.store.write([projected(history) for history in histories])
+
+    verified = await VerifyExecutions(HistoryLog(*histories), rows)([head_of(one) for one in histories])
+
+    assert [one.verdict.execution_id for one in verified] == [one.execution_id for one in histories]
+    assert all(one.verdict.is_proved for one in verified), [one.verdict for one in verified]
+    assert [one.verdict.events for one in verified] == [len(one.stored) for one in histories]
+
+
+async def test_an_execution_that_moves_while_its_rows_are_read_is_read_again_and_compared_where_it_stands() -> None:
+    history = telling_history(choices(3))
+    length = len(history.stored)
+    rows = Rows()
+    await rows.store.write([projected(history, through=length - 4)])
+    rows.written = [(history, length - 4, length - 2), (history, length - 2, length)]
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history, length - 4)])
+
+    assert verified.verdict.is_proved, verified.verdict.findings
+    assert verified.verdict.version == length
+
+
+async def test_one_that_never_stands_still_is_neither_proved_nor_accused() -> None:
+    history = telling_history(choices(3))
+    length = len(history.stored)
+    rows = Rows()
+    await rows.store.write([projected(history, through=length - 12)])
+    rows.written = [(history, at, at + 1) for at in range(length - 12, length)]
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history, length - 12)])
+
+    assert verified.verdict.unsettled
+    assert not verified.verdict.is_proved
+    assert not verified.verdict.findings
+
+
+async def test_rows_that_are_behind_or_not_there_are_findings() -> None:
+    behind, missing = telling_history(choices(1)), telling_history(choices(2), execution_id=EXECUTION + 1)
+    rows = Rows()
+    await rows.store.write([projected(behind, through=9)])
+
+    verified = await VerifyExecutions(HistoryLog(behind, missing), rows)([head_of(behind), head_of(missing)])
+
+    assert [[one.code for one in each.verdict.findings] for each in verified] == [
+        ["projection.behind"],
+        ["projection.missing"],
+    ]
+
+
+def test_batches_are_bounded_by_executions_and_by_events() -> None:
+    history = telling_history(choices(1))
+    short = [head_of(history, 1)] * (2 * BATCH_EXECUTIONS + 1)
+    long = [
+        StreamHead(
+            execution_id=number,
+            tenant_id="default",
+            organization_id="default",
+            version=BATCH_EVENTS,
+            checksum="",
+            terminal=False,
+            updated_at=NOON,
+        )
+        for number in range(2)
+    ]
+
+    assert [len(batch) for batch in batches([*short, *long])] == [BATCH_EXECUTIONS, BATCH_EXECUTIONS, 1, 1, 1]
