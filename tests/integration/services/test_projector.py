@@ -35,7 +35,6 @@ from noetl_core.replay.history import Replay
 from noetl_core.replay.snapshots import Rules, open_snapshot
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import checksum_document
-from noetl_core.surfaces.shapes import Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_servicekit.code_version import code_version
