@@ -120,6 +120,13 @@ def changed(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
     return {str(victim["event_id"])}
 
 
+def renamed(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
+    """A column that its bytes do not know of: who looks events up by type would miss it."""
+    where = "WHERE execution_id = $1 AND stream_version = $2"
+    owner(stack, f"UPDATE noetl.event SET event_type = 'x' {where}", int(execution_id), victim["stream_version"])  # noqa: S608
+    return {str(victim["event_id"])}
+
+
 def removed(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
     """One event; its neighbours do not know it by name, so it is named by its place."""
     where = "WHERE execution_id = $1 AND stream_version = $2"
@@ -137,7 +144,7 @@ def swapped(stack: LocalStack, execution_id: str, victim: Any) -> set[str]:
     return {str(victim["event_id"]), str(other["event_id"])}
 
 
-@pytest.mark.parametrize("tamper", [changed, removed, swapped])
+@pytest.mark.parametrize("tamper", [changed, renamed, removed, swapped])
 def test_an_event_that_somebody_changed_removed_or_swapped_is_named(
     stack: LocalStack, execution_id: str, tamper: Any
 ) -> None:
@@ -153,7 +160,7 @@ def test_an_event_that_somebody_changed_removed_or_swapped_is_named(
     assert verdict["execution_id"] == execution_id
     for findings in (one.document["findings"], verdict["findings"]):
         first = findings[0]
-        assert first["code"] in {"event.changed", "event.missing"}
+        assert first["code"] in {"event.changed", "event.missing", "event.not_linked", "event.column_differs"}
         assert first["stream_version"] == victim["stream_version"]
         assert {finding.get("event_id") for finding in findings} >= named
     assert stack.noetl("verify", "run", execution_id, "--no-bundle").code == 0

@@ -19,6 +19,7 @@ from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
 from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.descendants import PostgresDescendants
+from noetl_adapters.postgres.event_columns import PostgresEventColumns
 from noetl_adapters.postgres.event_finder import PostgresEventFinder
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
@@ -51,6 +52,7 @@ from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.check_columns import CheckColumns
 from noetl_api.application.collect_payloads import CollectPayloads, claim_payload_store
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.commit_signal import CommitSignal
@@ -192,6 +194,7 @@ class Api:
             read_events=read_events,
             list_streams=ListStreams(PostgresStreams(pool)),
             list_rows=ListRows(projections),
+            check_columns=CheckColumns(PostgresEventColumns(pool)),
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
             read_payloads=ReadPayloads(payloads, lineage),
             trace_result=TraceResult(lineage),

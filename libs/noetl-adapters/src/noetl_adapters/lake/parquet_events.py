@@ -37,7 +37,7 @@ EVENT_SCHEMA: Final = pa.schema(
 )
 """The tenant is a part of the path, as readers of partitioned files expect it."""
 _POSITIONS: Final = pa.schema([("execution_id", pa.int64()), ("stream_version", pa.int64())])
-PLACE: Final = ("body", "stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum")
+_PLACE: Final = ("body", "stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum")
 
 
 class ParquetEvents:
@@ -50,7 +50,7 @@ class ParquetEvents:
 
     def decode_events(self, data: bytes) -> list[StoredEvent]:
         """The events, from the columns that are not extracts."""
-        rows = _read(data, list(PLACE)).to_pylist()
+        rows = _read(data, list(_PLACE)).to_pylist()
         return [StoredEvent(**row) for row in rows]
 
     def encode_positions(self, positions: Mapping[int, int]) -> bytes:

@@ -128,7 +128,7 @@ def commit_notices(numbered: Numbered) -> list[str]:
 
 def result_extract(spelt: bytes, result: Mapping[str, Any] | None) -> bytes:
     """A result as the text of a jsonb column, which has no U+0000: there it shows the replacement character."""
-    return encode(_without_zeros(result)) if b"\\u0000" in spelt else spelt
+    return encode(without_zeros(result)) if b"\\u0000" in spelt else spelt
 
 
 def text_or_none(value: object) -> str | None:
@@ -136,11 +136,12 @@ def text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _without_zeros(value: Any) -> Any:
+def without_zeros(value: Any) -> Any:
+    """As jsonb can hold it."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd")
     if isinstance(value, Mapping):
-        return {_without_zeros(key): _without_zeros(child) for key, child in value.items()}
+        return {without_zeros(key): without_zeros(child) for key, child in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_zeros(child) for child in value]
+        return [without_zeros(child) for child in value]
     return value

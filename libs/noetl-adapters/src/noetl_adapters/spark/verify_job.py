@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from noetl_core.envelope import StoredEvent
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.ports.streams import StreamHead
 
-from noetl_adapters.lake.parquet_events import PLACE
 from noetl_adapters.verify.shares import SHARE_EVENTS, SHARE_EXECUTIONS, ShareReport, Target, shares_of, verify_share
 
 if TYPE_CHECKING:
@@ -20,7 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROGRESS_SECONDS: Final = 0.5
-_REPORT: Final = "executions long, events long, unsettled long, rows map<string,long>, failed array<string>"
+MAX_PARTITIONS: Final = 2_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_COLUMNS: Final = (
+    "execution_id",
+    "body",
+    "stream_version",
+    "aggregate_version",
+    "unix_micros(ingest_time)",  # times of rows come without a zone
+    "prev_checksum",
+    "checksum",
+)
 Progress = Callable[[int, int], None]
 """Told how many executions and events are done."""
 
@@ -47,17 +56,13 @@ def verify_lake(
     """
     context = spark.sparkContext
     done = _Done(context)
-    events = spark.read.parquet(*files).select("execution_id", *PLACE)
+    events = spark.read.parquet(*files).selectExpr(*_COLUMNS)
     partitions = max(sum(head.version for head in heads.values()) // SHARE_EVENTS, 2 * context.defaultParallelism)
-    sorted_events = events.repartition(min(partitions, 2_000), "execution_id").sortWithinPartitions(
+    ordered = events.repartition(min(partitions, MAX_PARTITIONS), "execution_id").sortWithinPartitions(
         "execution_id", "stream_version"
     )
-    reports = sorted_events.mapInArrow(_Histories(target, context.broadcast(dict(heads)), done), _REPORT)
-    rows = _with_progress(reports.collect, done, progress)
-    return _sum(
-        ShareReport(executions=row[0], events=row[1], unsettled=row[2], rows=dict(row[3]), failed=list(row[4]))
-        for row in rows
-    )
+    job = ordered.rdd.mapPartitions(_Histories(target, context.broadcast(dict(heads)), done))
+    return _sum(_with_progress(job.collect, done, progress))
 
 
 class _Done:
@@ -87,29 +92,29 @@ class _Shares:
 
 
 class _Histories:
-    """What a task of `verify_lake` is given: events by execution and version, as batches of columns."""
+    """What a task of `verify_lake` is given: events by execution and version."""
 
     def __init__(self, target: Target | None, heads: Any, done: _Done) -> None:
         self._target = target
         self._heads = heads
         self._done = done
 
-    def __call__(self, columns: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, rows: Iterable[Sequence[Any]]) -> Iterator[ShareReport]:
         begun: dict[int, HistoryCheck] = {}
         events = 0
-        for execution_id, event in _events(columns):
-            check = begun.get(execution_id)
+        for row in rows:
+            check = begun.get(row[0])
             if check is None:
                 if len(begun) >= SHARE_EXECUTIONS or events >= SHARE_EVENTS:
                     yield self._settle(begun)
                     begun, events = {}, 0
-                check = begun[execution_id] = HistoryCheck(execution_id)
-            check.take([event])
+                check = begun[row[0]] = HistoryCheck(row[0])
+            check.take([_event(row)])
             events += 1
         if begun:
             yield self._settle(begun)
 
-    def _settle(self, begun: Mapping[int, HistoryCheck]) -> pa.RecordBatch:
+    def _settle(self, begun: Mapping[int, HistoryCheck]) -> ShareReport:
         known: Mapping[int, StreamHead] = self._heads.value
         report = ShareReport()
         if self._target is not None:
@@ -121,32 +126,19 @@ class _Histories:
             if self._target is None or one not in known:
                 report.add(check.alone())
         self._done.add(report)
-        row = {
-            "executions": report.executions,
-            "events": report.events,
-            "unsettled": report.unsettled,
-            "rows": list(report.rows.items()),
-            "failed": report.failed,
-        }
-        return pa.RecordBatch.from_pylist([row], schema=_REPORT_SCHEMA)
+        return report
 
 
-_REPORT_SCHEMA: Final = pa.schema(
-    [
-        ("executions", pa.int64()),
-        ("events", pa.int64()),
-        ("unsettled", pa.int64()),
-        ("rows", pa.map_(pa.string(), pa.int64())),
-        ("failed", pa.list_(pa.string())),
-    ]
-)
-
-
-def _events(columns: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, StoredEvent]]:
-    for batch in columns:
-        for row in batch.to_pylist():
-            execution_id = row.pop("execution_id")
-            yield execution_id, StoredEvent(**row)
+def _event(row: Sequence[Any]) -> StoredEvent:
+    """Columns as `_COLUMNS` names them."""
+    return StoredEvent(
+        body=bytes(row[1]),
+        stream_version=row[2],
+        aggregate_version=row[3],
+        ingest_time=_EPOCH + timedelta(microseconds=row[4]),
+        prev_checksum=row[5],
+        checksum=row[6],
+    )
 
 
 def _with_progress(job: Callable[[], Any], done: _Done, progress: Progress) -> Any:

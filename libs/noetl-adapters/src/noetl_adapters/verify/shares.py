@@ -94,8 +94,13 @@ async def _verify(target: Target, heads: Sequence[StreamHead], begun: Mapping[in
         credentials=grpc.ssl_channel_credentials() if target.tls else None,
     )
     async with channel:
+        evidence = EvidenceClient(channel)
         verify = VerifyExecutions(
-            EventLogClient(channel, timeout=60.0), EvidenceClient(channel), wait_seconds=target.wait_seconds
+            EventLogClient(channel, timeout=60.0),
+            evidence,
+            # Whoever brings histories along wants them not to be read from the log.
+            columns=evidence if begun is None else None,
+            wait_seconds=target.wait_seconds,
         )
         for batch in batches(heads):
             for one in await verify(batch, begun):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -10,6 +10,7 @@ import grpc
 from noetl.evidence.v1 import evidence_pb2 as pb
 from noetl.evidence.v1 import evidence_pb2_grpc as pb_grpc
 from noetl_core.errors import NotFound
+from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage, RowPlace
 from noetl_core.ports.streams import StreamHead, StreamPage
@@ -24,7 +25,7 @@ ROWS_TIMEOUT_SECONDS: Final = 30.0
 
 
 class EvidenceClient:
-    """Ports `Streams` and `LiveRows`, served by api."""
+    """Ports `Streams`, `LiveRows` and `EventColumns`, served by api."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
         self._stub: pb_grpc.EvidenceServiceAsyncStub = pb_grpc.EvidenceServiceStub(channel)
@@ -74,3 +75,15 @@ class EvidenceClient:
         with raising_noetl_errors():
             response = await self._stub.ListRows(request, timeout=wait_seconds + ROWS_TIMEOUT_SECONDS)
         return mapping.row_page(response.page)
+
+    async def check_columns(
+        self, scope: Scope | None, execution_ids: Collection[int], *, after: Place | None = None
+    ) -> ColumnPage:
+        """One page of what differs between columns and bytes; port `EventColumns`."""
+        request = pb.CheckColumnsRequest(
+            scope=scope_message(scope),
+            execution_ids=[str(one) for one in execution_ids],
+            page_token="/".join(map(str, after)) if after is not None else "",
+        )
+        with raising_noetl_errors():
+            return mapping.column_page(await self._stub.CheckColumns(request, timeout=ROWS_TIMEOUT_SECONDS))

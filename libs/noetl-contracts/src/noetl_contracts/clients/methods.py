@@ -9,6 +9,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.evidence.v1.EvidenceService/ListStreams",
         "/noetl.evidence.v1.EvidenceService/GetStream",
         "/noetl.evidence.v1.EvidenceService/ListRows",
+        "/noetl.evidence.v1.EvidenceService/CheckColumns",
         "/noetl.catalog.v1.CatalogService/Register",
         "/noetl.catalog.v1.CatalogService/Get",
         "/noetl.catalog.v1.CatalogService/List",

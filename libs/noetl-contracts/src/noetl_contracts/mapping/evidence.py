@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from noetl.evidence.v1 import evidence_pb2 as pb
+from noetl_core.errors import InvalidInput
+from noetl_core.evidence.findings import Finding
 from noetl_core.ids import parse_id
+from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
 from noetl_core.ports.streams import StreamHead
 from noetl_core.surfaces.shapes import Surface
@@ -76,3 +79,50 @@ def row_page(message: pb.RowPage) -> RowPage:
         ),
         following=RowPlace.from_token(message.next_page_token),
     )
+
+
+def column_page_message(page: ColumnPage) -> pb.CheckColumnsResponse:
+    """What differs, as a message."""
+    return pb.CheckColumnsResponse(
+        findings=[
+            pb.ColumnFinding(
+                execution_id=str(execution_id),
+                stream_version=one.stream_version,
+                event_id=one.event_id,
+                event_type=one.event_type,
+                message=one.message,
+            )
+            for execution_id, one in page.findings
+        ],
+        next_page_token="/".join(map(str, page.following)) if page.following is not None else "",
+    )
+
+
+def column_page(message: pb.CheckColumnsResponse) -> ColumnPage:
+    """What differs."""
+    return ColumnPage(
+        findings=tuple(
+            (
+                parse_id(one.execution_id, what="execution_id"),
+                Finding(
+                    code="event.column_differs",
+                    message=one.message,
+                    stream_version=one.stream_version,
+                    event_id=one.event_id,
+                    event_type=one.event_type,
+                ),
+            )
+            for one in message.findings
+        ),
+        following=event_place(message.next_page_token),
+    )
+
+
+def event_place(token: str) -> Place | None:
+    """The place that a token names; an empty token is the start."""
+    if not token:
+        return None
+    execution_id, slash, version = token.partition("/")
+    if not slash or not version.isdecimal():
+        raise InvalidInput(f"{token!r} is not a page token")
+    return parse_id(execution_id, what="page_token"), int(version)

@@ -7,12 +7,14 @@ from typing import Final
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.evidence.chain import Head
+from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.live import LiveState, read_live
 from noetl_core.evidence.verdict import HistoryCheck, Verdict
+from noetl_core.ports.event_columns import EventColumns, Place
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.live_rows import LiveRows
 from noetl_core.ports.streams import StreamHead
-from noetl_core.values import dataclass
+from noetl_core.values import dataclass, replace
 
 PAGE: Final = 1000
 BATCH_EXECUTIONS: Final = 50
@@ -37,6 +39,7 @@ class VerifyExecutions:
         log: EventLog,
         rows: LiveRows,
         *,
+        columns: EventColumns | None = None,
         scope: Scope | None = None,
         wait_seconds: float = 10.0,
         keep_rows: bool = False,
@@ -44,6 +47,7 @@ class VerifyExecutions:
     ) -> None:
         self._log = log
         self._rows = rows
+        self._columns = columns
         self._scope = scope
         self._wait_seconds = wait_seconds
         self._keep_rows = keep_rows
@@ -67,14 +71,28 @@ class VerifyExecutions:
             wait_seconds=self._wait_seconds,
             keep_rows=self._keep_rows,
         )
+        told = await self._differing_columns(list(checked))
         verified: list[Verified] = []
         for head in heads:
             check, state = checked[head.execution_id], live.get(head.execution_id)
             if state is not None and not check.findings:
                 await self._read_to(check, state.version)
             verdict = check.against(state, unsettled=head.execution_id in unsettled)
+            verdict = replace(verdict, findings=(*verdict.findings, *told.get(head.execution_id, ())))
             verified.append(Verified(head=head, check=check, live=state, verdict=verdict))
         return verified
+
+    async def _differing_columns(self, execution_ids: list[int]) -> dict[int, list[Finding]]:
+        found: dict[int, list[Finding]] = {}
+        after: Place | None = None
+        while self._columns is not None:
+            page = await self._columns.check_columns(self._scope, execution_ids, after=after)
+            for execution_id, finding in page.findings:
+                found.setdefault(execution_id, []).append(finding)
+            if page.following is None:
+                break
+            after = page.following
+        return found
 
     async def _read_to(self, check: HistoryCheck, version: int) -> None:
         """What is not there is not waited for: the check names it."""

@@ -8,6 +8,7 @@ from noetl_core.ports.leases import ShardLeases
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
+from noetl_api.application.check_columns import CheckColumns
 from noetl_api.application.collect_payloads import CollectPayloads
 from noetl_api.application.commands import IssuedCommands
 from noetl_api.application.credentials import Credentials
@@ -43,6 +44,7 @@ class UseCases:
     read_events: ReadEvents
     list_streams: ListStreams
     list_rows: ListRows
+    check_columns: CheckColumns
     read_logs: ReadLogs
     read_payloads: ReadPayloads
     trace_result: TraceResult

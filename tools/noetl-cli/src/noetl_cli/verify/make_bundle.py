@@ -100,6 +100,8 @@ async def make_bundle(clients: Clients, options: Options, writer: BundleWriter) 
     with steps.step("fetch") as found:
         fetched = await _fetch(clients, options, writer)
         found.extend(judge("fetch", fetched.evidence))
+        # What the bytes themselves cannot show, and so no file of the evidence.
+        found.extend(one for one in fetched.verified.verdict.findings if one.code == "event.column_differs")
     _write_documents(fetched, writer)
     for name in STEPS[1:-1]:
         with steps.step(name) as found:
@@ -132,6 +134,7 @@ async def _fetch(clients: Clients, options: Options, writer: BundleWriter) -> _F
     verify = VerifyExecutions(
         clients.events,
         clients.evidence,
+        columns=clients.evidence,
         wait_seconds=options.wait_seconds,
         keep_rows=True,
         seen=events.extend,

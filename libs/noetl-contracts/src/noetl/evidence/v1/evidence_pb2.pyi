@@ -369,3 +369,103 @@ class ListRowsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRowsResponse: _TypeAlias = ListRowsResponse  # noqa: Y015
+
+@_typing.final
+class CheckColumnsRequest(_message.Message):
+    """Request of CheckColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EXECUTION_IDS_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_token: _builtins.str
+    """From the page before; empty for the first page."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose executions; see Scope."""
+
+    @_builtins.property
+    def execution_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The executions, at most 200; those of others are left out."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        execution_ids: _abc.Iterable[_builtins.str] | None = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_ids", b"execution_ids", "page_token", b"page_token", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckColumnsRequest: _TypeAlias = CheckColumnsRequest  # noqa: Y015
+
+@_typing.final
+class ColumnFinding(_message.Message):
+    """An event whose columns say something else than its bytes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    EVENT_ID_FIELD_NUMBER: _builtins.int
+    EVENT_TYPE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """Its execution."""
+    stream_version: _builtins.int
+    """Its version."""
+    event_id: _builtins.str
+    """Its id, by its bytes."""
+    event_type: _builtins.str
+    """Its type, by its bytes."""
+    message: _builtins.str
+    """What differs, for people."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        stream_version: _builtins.int = ...,
+        event_id: _builtins.str = ...,
+        event_type: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_id", b"event_id", "event_type", b"event_type", "execution_id", b"execution_id", "message", b"message", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnFinding: _TypeAlias = ColumnFinding  # noqa: Y015
+
+@_typing.final
+class CheckColumnsResponse(_message.Message):
+    """Response of CheckColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty when there is none."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnFinding]:
+        """What differs."""
+
+    def __init__(
+        self,
+        *,
+        findings: _abc.Iterable[Global___ColumnFinding] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["findings", b"findings", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckColumnsResponse: _TypeAlias = CheckColumnsResponse  # noqa: Y015

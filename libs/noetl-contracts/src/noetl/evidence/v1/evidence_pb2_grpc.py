@@ -50,6 +50,11 @@ class EvidenceServiceStub:
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.SerializeToString,
                 response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.FromString,
                 _registered_method=True)
+        self.CheckColumns = channel.unary_unary(
+                '/noetl.evidence.v1.EvidenceService/CheckColumns',
+                request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsRequest.SerializeToString,
+                response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsResponse.FromString,
+                _registered_method=True)
 
 
 class EvidenceServiceServicer:
@@ -77,6 +82,13 @@ class EvidenceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckColumns(self, request, context):
+        """Compares what the log keeps of events for lookups with their bytes, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EvidenceServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +106,11 @@ def add_EvidenceServiceServicer_to_server(servicer, server):
                     servicer.ListRows,
                     request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.FromString,
                     response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.SerializeToString,
+            ),
+            'CheckColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckColumns,
+                    request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsRequest.FromString,
+                    response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +195,33 @@ class EvidenceService:
             '/noetl.evidence.v1.EvidenceService/ListRows',
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsRequest.SerializeToString,
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListRowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.evidence.v1.EvidenceService/CheckColumns',
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsRequest.SerializeToString,
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.CheckColumnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class EvidenceServiceStub:
     """Finds where one stream ends."""
     ListRows: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]
     """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
+    CheckColumns: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.CheckColumnsRequest, _evidence_pb2.CheckColumnsResponse]
+    """Compares what the log keeps of events for lookups with their bytes, page by page."""
 
 @_typing.type_check_only
 class EvidenceServiceAsyncStub(EvidenceServiceStub):
@@ -51,6 +53,8 @@ class EvidenceServiceAsyncStub(EvidenceServiceStub):
     """Finds where one stream ends."""
     ListRows: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]  # type: ignore[assignment]
     """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
+    CheckColumns: _aio.UnaryUnaryMultiCallable[_evidence_pb2.CheckColumnsRequest, _evidence_pb2.CheckColumnsResponse]  # type: ignore[assignment]
+    """Compares what the log keeps of events for lookups with their bytes, page by page."""
 
 class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads what proofs and exports need of all executions of a tenant. Served by api."""
@@ -78,5 +82,13 @@ class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evidence_pb2.ListRowsResponse, _abc.Awaitable[_evidence_pb2.ListRowsResponse]]:
         """Lists the rows of executions as projectors have stored them: what is compared with replays of the log."""
+
+    @_abc_1.abstractmethod
+    def CheckColumns(
+        self,
+        request: _evidence_pb2.CheckColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evidence_pb2.CheckColumnsResponse, _abc.Awaitable[_evidence_pb2.CheckColumnsResponse]]:
+        """Compares what the log keeps of events for lookups with their bytes, page by page."""
 
 def add_EvidenceServiceServicer_to_server(servicer: EvidenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

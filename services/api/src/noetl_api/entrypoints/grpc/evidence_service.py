@@ -27,6 +27,7 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
     def __init__(self, use_cases: UseCases) -> None:
         self._list_streams = use_cases.list_streams
         self._list_rows = use_cases.list_rows
+        self._check_columns = use_cases.check_columns
 
     async def ListStreams(  # noqa: N802 - named by the contract
         self,
@@ -69,3 +70,17 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             wait_seconds=request.wait_seconds,
         )
         return pb.ListRowsResponse(page=mapping.row_page_message(page))
+
+    async def CheckColumns(  # noqa: N802 - named by the contract
+        self,
+        request: pb.CheckColumnsRequest,
+        context: grpc.aio.ServicerContext[pb.CheckColumnsRequest, pb.CheckColumnsResponse],
+    ) -> pb.CheckColumnsResponse:
+        """What differs between columns and bytes."""
+        page = await self._check_columns(
+            current_caller(),
+            scope_of(request.scope),
+            [parse_id(one, what="execution_id") for one in request.execution_ids],
+            after=mapping.event_place(request.page_token),
+        )
+        return mapping.column_page_message(page)
