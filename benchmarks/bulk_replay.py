@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from noetl_adapters.lake.parquet_events import ParquetEvents
 from noetl_adapters.spark.session import start_session
 from noetl_adapters.verify.shares import ShareReport
-from noetl_core.envelope import StoredEvent
 from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.ports.spark import SparkSettings
 from noetl_core.ports.streams import StreamHead
@@ -97,21 +98,17 @@ def fold_here(directory: Path, expected: int) -> float:
     report = ShareReport()
     for file in sorted(directory.glob("*.parquet")):
         checks: dict[int, HistoryCheck] = {}
-        for event in ParquetEvents().decode_events(file.read_bytes()):
-            _take(checks, event)
+        data = file.read_bytes()
+        ids = pq.read_table(pa.BufferReader(data), columns=["execution_id"])["execution_id"].to_pylist()
+        for execution_id, event in zip(ids, ParquetEvents().decode_events(data), strict=True):
+            if execution_id not in checks:
+                checks[execution_id] = HistoryCheck(execution_id)
+            checks[execution_id].take([event])
         for check in checks.values():
             report.add(check.alone())
     seconds = time.perf_counter() - begun
     _check(report, expected)
     return expected / seconds
-
-
-def _take(checks: dict[int, HistoryCheck], event: StoredEvent) -> None:
-    execution_id = event.envelope().execution_id
-    check = checks.get(execution_id)
-    if check is None:
-        check = checks[execution_id] = HistoryCheck(execution_id)
-    check.take([event])
 
 
 def fold_on_spark(directory: Path, cores: int) -> list[float]:
