@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from noetl_core.append import END_KEY
 from noetl_core.canonical import JsonObject, encode
+from noetl_core.catalog import to_draft
 from noetl_core.errors import AlreadyTerminal, FrameAlreadyTerminal, FrameHasRows, InvalidInput, LeaseLost, NoetlError
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.payloads import refer_to
@@ -19,6 +20,7 @@ from noetl_core.ports.steering import SteerAction
 from noetl_core.stages.events import FrameDispatched, FrameFailed
 from noetl_core.state_json import decode_state, encode_state
 from noetl_planner.application.backlog import backlog_of, frame_backlog_of
+from noetl_planner.application.frame_leases import leases_that_ended
 from noetl_planner.entrypoints.head_sweep import repeated_message
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
@@ -688,3 +690,20 @@ async def test_how_far_calls_are_stands_in_the_heartbeats_of_commands_and_frames
 
     beats = [one.envelope for one in frames.planning.events() if one.envelope.event_type.endswith(".heartbeat")]
     assert [one.meta.get("progress") for one in beats] == [told, told, None]
+
+
+async def test_how_long_workers_had_frames_is_known_by_how_that_ended() -> None:
+    frames = await begun(rows(), n=8)
+    planning = frames.planning
+    committed, failed = await frames.claim(0), await frames.claim(1)
+    before = planning.state
+    planning.pass_time(7)
+    await frames.commit(committed, wants_next=False)
+    await planning.actors.fail_frame(WORKER, failed.key, failure(retryable=True), retryable=True, wants_next=False)
+
+    ends = [
+        to_draft(one.content, idempotency_key="k", event_time=one.envelope.event_time)
+        for one in planning.events()
+        if one.content is not None
+    ]
+    assert sorted(leases_that_ended(before, ends)) == [("loop", "committed", 7.0), ("loop", "failed", 7.0)]

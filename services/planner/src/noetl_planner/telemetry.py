@@ -1,6 +1,12 @@
 """What the planner counts."""
 
+from collections.abc import Iterable
+from typing import Final
+
 from noetl_servicekit.metrics import MetricSet
+
+LEASE_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+"""From frames of one quick row to those that outlive the default lease."""
 
 
 class PlannerMetrics:
@@ -49,6 +55,17 @@ class PlannerMetrics:
             "Frames of open stages by whose they are; those with the most, if they are many.",
             ("tenant_id", "organization_id", "stage_kind", "status"),
         )
+        self._frame_leases = metrics.histogram(
+            "noetl_frame_lease_seconds",
+            "How long workers had frames, by how that ended.",
+            ("stage_kind", "status"),
+            buckets=LEASE_BUCKETS,
+        )
         self.hints_repeated = metrics.counter(
             "noetl_planner_hints_repeated_total", "Wake-ups sent again for work that nobody claimed."
         )
+
+    def leases_ended(self, ended: Iterable[tuple[str, str, float]]) -> None:
+        """Attempts at frames are over: kind of the stage, how, and after how many seconds."""
+        for kind, status, seconds in ended:
+            self._frame_leases.labels(stage_kind=kind, status=status).observe(seconds)

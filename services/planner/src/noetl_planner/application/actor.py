@@ -26,6 +26,7 @@ from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
 from noetl_planner.application.asks import GUARDED, Ask, Complete, EndFrame, refuse
+from noetl_planner.application.frame_leases import leases_that_ended
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.parking import append_with_parent, asks_for_parked
@@ -368,6 +369,7 @@ class Actor:
             return False
         if turn.hints:
             self._on_hints(turn.hints)
+        self._metrics.leases_ended(leases_that_ended(self.state, turn.drafts))
         self._journal.accept(events)
         self._metrics.turns.inc()
         self._metrics.events_appended.inc(len(events))

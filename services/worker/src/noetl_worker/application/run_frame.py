@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,6 @@ from noetl_core.playbook.model import LoopMode, Playbook, Step
 from noetl_core.ports.commands import GrantedCommand, Variables
 from noetl_core.stages.rows import FrameRows
 
-from noetl_worker.application.call_times import CallTimes
 from noetl_worker.application.captured_output import CapturedOutput, StoreOutput
 from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
@@ -36,67 +35,17 @@ from noetl_worker.application.persist_before_emit import (
     failed_with,
     lost_result,
     nothing_stored,
-    told_alone,
 )
 from noetl_worker.application.pipeline import Pipeline, PipelinePark
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.scopes import FIXED_NAMES
 from noetl_worker.application.step_names import StepNames
+from noetl_worker.application.told_rows import ToldRows
 
 RETRY_SECONDS: Final = pauses()
 """Pauses before a row is tried again for trouble that is not its own; after that it is the row's outcome."""
 
 StoreVariables = Callable[[ResultPlace, Mapping[str, JsonValue]], Awaitable[Variables]]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Told:
-    """What has become of the rows so far."""
-
-    bodies: list[bytes] = field(default_factory=list)
-    success: int = 0
-    failed: int = 0
-    breaks: int = 0
-    first_error: JsonObject | None = None
-    failed_places: list[int] = field(default_factory=list)
-    variables: dict[str, JsonValue] = field(default_factory=dict)
-    stop: int = 0
-    """Where the rows begin that have not run."""
-
-    @classmethod
-    def of(cls, frame: FrameRows, ends: Sequence[PipelineEnd], rows: Sequence[JsonValue]) -> _Told:
-        """The outcomes of rows, or the one of all of them."""
-        told = cls(stop=frame.start + len(ends))
-        for number, end in enumerate(ends):
-            told.take(frame.start + number, end)
-        if frame.bounds.process == "frame":
-            told.stop, told.success = frame.start + len(rows), len(rows)
-            told.breaks = len(rows) if told.breaks else 0
-        return told
-
-    def metrics(self, ends: Sequence[PipelineEnd]) -> JsonObject:
-        """R080: how rows ended, and where their time went."""
-        times = CallTimes().add(end.run.times for end in ends if end.run is not None)
-        rows: JsonObject = {"ok": self.success - self.breaks, "break": self.breaks, "error": self.failed}
-        return {"rows": rows, "tasks": times.told()}
-
-    def take(self, index: int, end: PipelineEnd) -> None:
-        """The outcome of the row at an index of the loop."""
-        outcome, body = told_alone(end.outcome)
-        self.bodies.append(body)
-        self.variables.update(end.variables)
-        if outcome.error is None:
-            self.success += 1
-            self.breaks += end.broke
-            return
-        self.failed += 1
-        self.failed_places.append(len(self.bodies) - 1)
-        error = outcome.error
-        self.first_error = self.first_error or {
-            "index": index,
-            "code": error.code[:128],
-            "message": error.message[:500],
-        }
 
 
 class RunFrame:
@@ -161,7 +110,7 @@ class RunFrame:
             if failed is not None and (is_tried_again or frame.bounds.process == "frame"):
                 result = failed_frame(failed, retryable=True if is_tried_again else None)
                 return CommandEnd(result=result, logs=await self._store_output(command, _captured(ends)))
-            told = _Told.of(frame, ends, rows)
+            told = ToldRows.of(frame, ends, rows)
             try:
                 return await self._told(command, place, frame, told, ends, began=began)
             except NoetlError as exc:
@@ -210,7 +159,7 @@ class RunFrame:
         command: GrantedCommand,
         place: ResultPlace,
         frame: FrameRows,
-        told: _Told,
+        told: ToldRows,
         ends: Sequence[PipelineEnd],
         *,
         began: float,
