@@ -13,6 +13,7 @@ from noetl_core.ports.steering import SteerAction
 from noetl_testkit.simulation.nodes import SCOPE, Installation
 
 PATIENCE_SECONDS = 0.5
+LOOK_SECONDS = 2.0
 
 
 class User:
@@ -42,7 +43,19 @@ class User:
             await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.PAUSE))
             await asyncio.sleep(self._chance.random() * 6)
             await self._insist(lambda: self._api().steer(started.execution_id, SteerAction.RESUME))
+            await self._see_to_it(started.execution_id)
         self.is_done = True
+
+    async def _see_to_it(self, execution_id: int) -> None:
+        """A pause that was asked for twice, because nobody answered, may come after all: a person sees that."""
+        stream = self._place.log.streams[execution_id]
+        seen = 1
+        while not stream.head.terminal:
+            pauses = sum(event.envelope().event_type == "execution.paused" for event in stream.events)
+            if pauses > seen:
+                seen = pauses
+                await self._insist(lambda: self._api().steer(execution_id, SteerAction.RESUME))
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _api(self) -> Any:
         return self._place.network.remote(self._chance.choice(self._place.apis), "api")
