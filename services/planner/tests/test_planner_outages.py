@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from noetl_core.append import Appended, AppendRequest
 from noetl_core.errors import AlreadyTerminal, DeadlinePassed, NoetlError, Overloaded, Unavailable
@@ -9,6 +11,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED
 from noetl_core.ports.steering import SteerAction
 from noetl_planner.application import actor
+from noetl_servicekit.health import Health
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
 
@@ -33,7 +36,7 @@ class Trouble:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries are not what is tested."""
 
-    async def at_once(seconds: object, times: int) -> None:
+    async def at_once(seconds: object, times: int, *, at_least: float = 0.0) -> None:
         return None
 
     monkeypatch.setattr(actor, "_pause", at_once)
@@ -82,6 +85,28 @@ async def test_workers_are_woken_by_the_next_owner_although_its_first_look_at_th
 
     await until(lambda: list(planning.actors.hints_for_claimable()))
     assert trouble.left == 0
+
+
+async def test_a_turn_that_does_not_end_is_seen_in_the_health_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning, gate = Planning(), asyncio.Event()
+    await planning.start(STEP)
+    append = planning.log.append
+
+    async def hangs(request: AppendRequest) -> tuple[Appended, ...]:
+        await gate.wait()
+        return await append(request)
+
+    health = Health()
+    health.check("turns", planning.actors.stuck)
+    monkeypatch.setattr(planning.log, "append", hangs)
+    monkeypatch.setattr(actor, "LONGEST_TURN_SECONDS", 0.0)
+    claiming = asyncio.create_task(planning.claim("a"))
+
+    await until(lambda: not health.report().ready)
+    assert str(planning.execution_id) in health.report().checks[0].detail
+    gate.set()
+    await claiming
+    await until(lambda: health.report().ready)
 
 
 async def test_a_first_event_that_comes_again_after_the_end_does_not_bring_the_execution_back() -> None:

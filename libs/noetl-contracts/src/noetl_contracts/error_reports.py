@@ -37,6 +37,7 @@ def report_of(error: NoetlError) -> ErrorReport:
         facts=dict(error.facts),
         problems=error.problems if isinstance(error, PlaybookInvalid) else (),
         retryable=error.retryable,
+        retry_seconds=error.retry_seconds,
     )
 
 
@@ -51,6 +52,7 @@ def error_from_report(report: ErrorReport, *, fallback: type[NoetlError]) -> Noe
     error = error_class.__new__(error_class, report.message)
     error.message = report.message
     error.facts = report.facts
+    error.retry_seconds = report.retry_seconds
     vars(error).update(attributes)
     if error.code != report.code:
         vars(error)["code"] = report.code

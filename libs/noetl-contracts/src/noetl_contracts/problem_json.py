@@ -1,5 +1,6 @@
 """Errors over HTTP: problem details as RFC 9457 writes them."""
 
+import math
 import re
 from typing import Final
 
@@ -38,8 +39,8 @@ def retry_after(error: BaseException) -> dict[str, str]:
     """The `Retry-After` header, where waiting helps; whole seconds, as HTTP wants them."""
     if not isinstance(error, NoetlError) or not error.retryable:
         return {}
-    seconds = wire_status(type(error)).retry_seconds
-    return {"Retry-After": str(max(1, round(seconds)))} if seconds else {}
+    seconds = error.retry_seconds or wire_status(type(error)).retry_seconds
+    return {"Retry-After": str(max(1, math.ceil(seconds)))} if seconds else {}
 
 
 def title(error_class: type[NoetlError]) -> str:

@@ -136,7 +136,7 @@ def _encode(report: ErrorReport, status: WireStatus) -> status_pb2.Status:
         encoded.details.add().Pack(_bad_request(listed))
         encoded.details.add().Pack(_positions(listed))
     if report.retryable:
-        delay = datetime.timedelta(seconds=status.retry_seconds)
+        delay = datetime.timedelta(seconds=report.retry_seconds or status.retry_seconds)
         encoded.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     return encoded
 
@@ -201,6 +201,7 @@ def _decode(trailers: Iterable[object]) -> ErrorReport | None:
         facts=dict(info.metadata),
         problems=tuple(_problems(request, positions)),
         retryable=retryable,
+        retry_seconds=retry.retry_delay.ToTimedelta().total_seconds(),
     )
 
 

@@ -44,6 +44,8 @@ class NoetlError(Exception):
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
+    retry_seconds: float = 0.0
+    """When to come again, if whoever refuses knows; else the table of statuses says something for all of a kind."""
 
     def __init__(self, message: str, **facts: str) -> None:
         super().__init__(message)
@@ -338,6 +340,10 @@ class Overloaded(NoetlError):
     code = "overloaded"
     retryable = True
 
+    def __init__(self, message: str, *, retry_seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
+
 
 class Unavailable(NoetlError):
     """Something that is needed is away; nothing was acknowledged that was not committed."""
@@ -368,3 +374,4 @@ class ErrorReport:
     facts: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     retryable: bool = False
+    retry_seconds: float = 0.0

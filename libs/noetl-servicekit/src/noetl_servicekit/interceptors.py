@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
 
 import grpc
 from noetl_contracts.channel import AUTHORIZATION_KEY, TRACEPARENT_KEY
 from noetl_contracts.status import to_grpc_status
-from noetl_core.errors import NoetlError
+from noetl_core.errors import NoetlError, Overloaded
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from structlog.contextvars import bound_contextvars
@@ -22,6 +23,12 @@ from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_trace_id, mark_failed, span
 
 logger = get_logger()
+
+MAX_CALLS: Final = 2_000
+"""Under way at once in one server: more than that wait at their callers, who are told when to come again."""
+MAX_STREAMS: Final = 2_000
+"""The same of calls that last."""
+RETRY_SECONDS: Final = 1.0
 
 _SERVER_FAULTS = frozenset(
     {
@@ -45,13 +52,21 @@ class ServiceCalls(CallInterceptor):
     traced like any other error."""
 
     def __init__(
-        self, tokens: Tokens, metrics: GrpcServerMetrics, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        tokens: Tokens,
+        metrics: GrpcServerMetrics,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        max_calls: int = MAX_CALLS,
+        max_streams: int = MAX_STREAMS,
     ) -> None:
         super().__init__()
         self._tokens = tokens
         self._metrics = metrics
         self._clock = clock
         self._of_method: dict[str, MethodMetrics] = {}
+        self._under_way = {True: 0, False: 0}
+        self._at_most = {True: max_streams, False: max_calls}
 
     async def run(self, method: Method, work: Work, request: Any, context: Context) -> Any:
         if method.is_infrastructure:
@@ -98,12 +113,13 @@ class ServiceCalls(CallInterceptor):
         try:
             if method.is_infrastructure:
                 return await work(request, context)
-            caller = self._tokens.authenticate(metadata(context, AUTHORIZATION_KEY))
-            if isinstance(caller, StageCaller):
-                caller.require_method(method.full_name)
-            # Nobody gets further without a token; whose it is, is known to everything below.
-            with calling_as(caller), bound_contextvars(rpc_method=method.full_name, **_log_fields(caller)):
-                return await work(request, context)
+            with self._room(method):
+                caller = self._tokens.authenticate(metadata(context, AUTHORIZATION_KEY))
+                if isinstance(caller, StageCaller):
+                    caller.require_method(method.full_name)
+                # Nobody gets further without a token; whose it is, is known to everything below.
+                with calling_as(caller), bound_contextvars(rpc_method=method.full_name, **_log_fields(caller)):
+                    return await work(request, context)
         except grpc.aio.AbortError:  # a method that chose its status itself
             raise
         except NoetlError as exc:
@@ -113,6 +129,19 @@ class ServiceCalls(CallInterceptor):
             if context.done() or context.cancelled():
                 raise  # the caller hung up, and the write that told us so is no failure
             await _fail(method, context, exc)
+
+    @contextmanager
+    def _room(self, method: Method) -> Iterator[None]:
+        """A flood waits at its source: what is not let in holds no request, no connection and no queue here."""
+        if self._under_way[method.lasts] >= self._at_most[method.lasts]:
+            raise Overloaded(
+                f"{self._under_way[method.lasts]} calls are under way already", retry_seconds=RETRY_SECONDS
+            )
+        self._under_way[method.lasts] += 1
+        try:
+            yield
+        finally:
+            self._under_way[method.lasts] -= 1
 
 
 async def _fail(method: Method, context: Context, exc: Exception) -> None:

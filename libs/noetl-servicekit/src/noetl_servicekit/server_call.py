@@ -28,11 +28,13 @@ class Method:
     name: str
     is_infrastructure: bool
     """Health and reflection say nothing about tenants, and are asked by probes that are nobody."""
+    lasts: bool = False
+    """Whether it may go on for as long as both sides live, as streams of answers do."""
 
     @classmethod
-    def named(cls, full_name: str) -> Method:
+    def named(cls, full_name: str, *, lasts: bool = False) -> Method:
         service, _, name = full_name.removeprefix("/").partition("/")
-        return cls(full_name, service, name, full_name.startswith(("/grpc.health.", "/grpc.reflection.")))
+        return cls(full_name, service, name, full_name.startswith(("/grpc.health.", "/grpc.reflection.")), lasts)
 
 
 def metadata(context: Context, key: str) -> str | None:
@@ -64,7 +66,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         full_name = handler_call_details.method
         known = self._wrapped.get(full_name)
         if known is None or known[0] is not handler:  # the same one for every call, unless it is made anew each time
-            known = self._wrapped[full_name] = (handler, self._wrap(handler, Method.named(full_name)))
+            known = self._wrapped[full_name] = (
+                handler,
+                self._wrap(handler, Method.named(full_name, lasts=bool(handler.response_streaming))),
+            )
         return known[1]
 
     def _wrap(self, handler: Handler, method: Method) -> Handler:

@@ -58,21 +58,44 @@ class ObjectServer:
             bucket.close()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppableStore(ObjectServer):
+    """A server of one's own, to be killed and started again with everything that it had."""
+
+    server: LocalServer
+
+    @contextmanager
+    def held_down(self) -> Iterator[None]:
+        """Killed; at the end it runs again."""
+        self.server.kill()
+        try:
+            yield
+        finally:
+            self.server.start()
+
+
 @contextmanager
-def s3_server() -> Iterator[ObjectServer]:
+def stoppable_s3_server() -> Iterator[StoppableStore]:
     """SeaweedFS with its S3 gateway, which checks signatures."""
     with temporary_directory() as directory:
         port = free_port()
         config = directory / "s3.json"
         config.write_text(json.dumps(_seaweed_identities()))
-        with _running(directory, "seaweedfs", _seaweed(directory, port, config), _answers(port, "/healthz")):
+        with _running(directory, "seaweedfs", _seaweed(directory, port, config), _answers(port, "/healthz")) as server:
             environment = {
                 ENDPOINT_VARIABLE: f"http://127.0.0.1:{port}",
                 "AWS_ACCESS_KEY_ID": _ACCESS_KEY,
                 "AWS_SECRET_ACCESS_KEY": _SECRET_KEY,
                 "AWS_REGION": "us-east-1",
             }
-            yield ObjectServer(scheme="s3", environment=environment)
+            yield StoppableStore(scheme="s3", environment=environment, server=server)
+
+
+@contextmanager
+def s3_server() -> Iterator[ObjectServer]:
+    """The same, to be left alone."""
+    with stoppable_s3_server() as server:
+        yield server
 
 
 @contextmanager

@@ -50,6 +50,7 @@ from noetl_servicekit.stored_values import StoredValues
 from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
+from noetl_api.application.admission import Admission
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.check_columns import CheckColumns
@@ -125,6 +126,7 @@ class Api:
         collectable = await group.enter(open_payload_store(settings.payload_url, self._environment))
         await claim_payload_store(collectable, leases)
         projector = self._projector()
+        admission = Admission(PostgresStreams(background), at_most=settings.max_open_executions, metrics=self._metrics)
         use_cases = self._use_cases(
             pool,
             leases,
@@ -134,7 +136,10 @@ class Api:
             snapshots=SnapshotClient(projector),
             collectable=collectable,
             scan=PostgresLogScan(background),
+            admission=admission,
         )
+        if settings.max_open_executions:
+            group.loop("admission", admission.keep_measuring)
         group.loop(
             "partitions",
             lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
@@ -167,6 +172,7 @@ class Api:
         snapshots: FetchSnapshots,
         collectable: CollectablePayloads,
         scan: LogScan,
+        admission: Admission,
     ) -> UseCases:
         settings = self._settings
 
@@ -181,6 +187,7 @@ class Api:
 
         log = GroupCommit(PostgresEventLog(pool), prepare=prepared, signal=self._signal, metrics=self._metrics.append)
         self._group.on_stop(log.close)
+        self._group.health.check("appends", log.stuck)
         catalog = PostgresCatalog(pool)
         credentials, sealer = PostgresCredentials(pool), self._sealer()
         append_events = AppendEvents(log)
@@ -221,6 +228,7 @@ class Api:
                 playbook_env=settings.playbook_env,
                 metrics=self._metrics,
                 on_started=self._notice_starts(planner),
+                let_in=admission,
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
             steer_execution=SteerExecution(log, PostgresDescendants(pool), planner),

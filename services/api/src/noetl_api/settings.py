@@ -19,6 +19,8 @@ class Settings:
     pool_max_size: int
     background_pool_max_size: int
     shard_count: int
+    max_open_executions: int
+    """0 for any number."""
     payload_url: str
     shared_memory: SharedMemoryLimits
     payload_gc_grace_seconds: float
@@ -46,6 +48,7 @@ class Settings:
             pool_max_size=env.integer("NOETL_POSTGRES_POOL_MAX_SIZE", default=32, minimum=2),
             background_pool_max_size=env.integer("NOETL_BG_POOL_MAX_SIZE", default=4, minimum=1),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            max_open_executions=env.integer("NOETL_MAX_OPEN_EXECUTIONS", default=10_000, minimum=0),
             payload_url=env.url("NOETL_PAYLOAD_URL", schemes=("file", "s3", "gs", "az")),
             shared_memory=SharedMemoryLimits.read(env),
             payload_gc_grace_seconds=env.number("NOETL_PAYLOAD_GC_GRACE_SECONDS", default=86_400.0, minimum=0.0),

@@ -127,6 +127,12 @@ class ApiMetrics:
         )
         self.watchers = metrics.gauge("noetl_api_watchers", "Followers of executions.")
         self.executions_started = metrics.counter("noetl_api_executions_started_total", "Executions that were started.")
+        self.open_executions = metrics.gauge(
+            "noetl_api_open_executions", "Executions that have not ended, counted up to the limit."
+        )
+        self.starts_refused = metrics.counter(
+            "noetl_api_starts_refused_total", "Starts that were sent away because too many executions are open."
+        )
         self.partitions_made = metrics.counter(
             "noetl_api_partitions_made_total", "Partitions of the log that were made."
         )

@@ -6,11 +6,12 @@ from datetime import datetime
 
 import pytest
 from noetl_api.application.commit_signal import CommitSignal
-from noetl_api.application.group_commit import GroupCommit, Outcome
+from noetl_api.application.group_commit import LONGEST_COMMIT_SECONDS, GroupCommit, Outcome
 from noetl_api.telemetry import AppendMetrics
 from noetl_core.append import Appended, AppendRequest, PreparedRequest
 from noetl_core.errors import DeadlinePassed, KeyTaken, NoetlError, Overloaded, Unavailable
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
+from noetl_servicekit.health import Health
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.compliance.event_log import EventLogCompliance, chain_holds, history, new_id, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
@@ -300,3 +301,27 @@ async def test_events_duplicates_and_batches_are_counted(group: GroupCommit, met
     assert metrics.value("noetl_api_events_duplicate_total") == 1
     assert metrics.value("noetl_api_append_seconds_count") == 3
     assert metrics.value("noetl_api_commit_batch_events_sum") == 5
+
+
+async def test_a_commit_that_hangs_is_seen_in_the_health_until_it_ends(below: GatedLog, metrics: MetricSet) -> None:
+    now = [100.0]
+    group = GroupCommit(
+        below,
+        prepare=below.log.prepare,
+        signal=CommitSignal(),
+        metrics=AppendMetrics(metrics),
+        clock=lambda: now[0],
+    )
+    health = Health()
+    health.check("appends", group.stuck)
+    execution_id = await start(group)
+    below.gate.clear()
+    (task,) = await appending(group, request(execution_id, note("k")))
+    await asyncio.sleep(0)
+    assert health.report().ready, "it has only begun"
+
+    now[0] += LONGEST_COMMIT_SECONDS + 1
+    assert "under way for 31 s" in health.report().checks[0].detail
+    below.gate.set()
+    await task
+    assert health.report().ready

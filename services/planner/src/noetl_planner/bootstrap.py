@@ -93,6 +93,7 @@ class Planner:
             metrics=self._metrics,
         )
         group.on_stop(self.actors.stop)
+        group.health.check("turns", self.actors.stuck)
         address = await group.serve_grpc(
             settings.grpc_listen,
             register=self._register,

@@ -35,6 +35,11 @@ class PostgresStreams:
             row = await connection.fetchrow(self._sql["find_stream"], execution_id, *_whose(scope))
         return None if row is None else _head(row)
 
+    async def count(self, *, at_most: int) -> int:
+        """How many have not ended, counted no further than asked."""
+        async with translated(), self._pool.acquire() as connection:
+            return int(await connection.fetchval(self._sql["count_open"], at_most))
+
 
 def _whose(scope: Scope | None) -> tuple[str | None, str | None]:
     return (None, None) if scope is None else (scope.tenant_id, scope.organization_id)

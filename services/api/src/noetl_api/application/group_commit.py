@@ -23,6 +23,8 @@ logger = get_logger()
 
 MAX_BATCH_WEIGHT: Final = 1_000
 MAX_QUEUED_WEIGHT: Final = 20_000
+LONGEST_COMMIT_SECONDS: Final = 30.0
+"""PostgreSQL ends a transaction after five: one that takes so long hangs, and everybody behind it with it."""
 BYTES_PER_WEIGHT: Final = 8_192
 """An event counts as one, and more if it is large: both the number and the bytes of a batch are bounded."""
 
@@ -86,6 +88,7 @@ class GroupCommit:
         metrics: AppendMetrics,
         max_batch_weight: int = MAX_BATCH_WEIGHT,
         max_queued_weight: int = MAX_QUEUED_WEIGHT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = log
         self.read = log.read
@@ -99,6 +102,14 @@ class GroupCommit:
         self._queued_weight = 0
         self._committing: asyncio.Task[None] | None = None
         self._closed = False
+        self._clock = clock
+        self._batch_began: float | None = None
+
+    def stuck(self) -> str | None:
+        """What is wrong, if the batch under way does not end; for the health of the process."""
+        if self._batch_began is None or self._clock() - self._batch_began <= LONGEST_COMMIT_SECONDS:
+            return None
+        return f"a commit has been under way for {self._clock() - self._batch_began:.0f} s"
 
     async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
         """Append all of the request or nothing; returns when that is durable."""
@@ -156,6 +167,7 @@ class GroupCommit:
         self._metrics.queued_events.dec(events)
         self._metrics.batch_events.observe(events)
         started_at = time.perf_counter()
+        self._batch_began = self._clock()
         try:
             outcomes = await self._log.commit([waiting.prepared for waiting in batch])
             self._metrics.commit_seconds.observe(time.perf_counter() - started_at)
@@ -166,6 +178,8 @@ class GroupCommit:
                     waiting.answer.set_result(outcome)
         except Exception as exc:
             self._fail(batch, exc)
+        finally:
+            self._batch_began = None
 
     def _fail(self, batch: list[_Waiting], exc: Exception) -> None:
         """Tell exactly these callers; whether the transaction was committed is not known, their keys will tell."""

@@ -27,6 +27,7 @@ from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application import workload
+from noetl_api.application.admission import everybody
 from noetl_api.application.parents import check_call, depth_below, told_to_parent
 from noetl_api.application.playbooks import ParsedPlaybooks
 from noetl_api.application.scopes import acting_scope
@@ -98,6 +99,7 @@ class StartExecution:
         playbook_env: Mapping[str, str],
         metrics: ApiMetrics,
         on_started: Callable[[int, StoredEvent], None] = lambda execution_id, first: None,
+        let_in: Callable[[], None] = everybody,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -108,6 +110,7 @@ class StartExecution:
         self._playbook_env = playbook_env
         self._metrics = metrics
         self._on_started = on_started
+        self._let_in = let_in
 
     async def __call__(self, caller: Caller, scope: Scope | None, request: StartRequest) -> Started:
         """Start it, or find the execution that was started under this key."""
@@ -116,6 +119,8 @@ class StartExecution:
         _check(request)
         if request.parent_call is not None:
             caller.require(Role.SERVICE)
+        if request.parent_execution_id is None:
+            self._let_in()
         depth = await self._depth(owner, request)
         source = await self._catalog.get(
             owner, path=request.path, version=request.version, catalog_id=request.catalog_id

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from noetl_contracts.room import asked_to_wait
 from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import (
@@ -47,6 +48,8 @@ FAILURE_SECONDS = (1.0, 10.0)
 """Pauses before another try at an execution that failed for no reason that is known to pass."""
 MAX_ASKS_A_TURN = 200
 QUARANTINE_SECONDS = 300.0
+LONGEST_TURN_SECONDS = 120.0
+"""Everything that a turn waits for has a deadline of its own: one that takes so long hangs."""
 
 
 class Actor:
@@ -91,6 +94,7 @@ class Actor:
         self._failures = 0
         self._outages = 0
         self._task: asyncio.Task[None] | None = None
+        self._turn_began: float | None = None
         self.quarantined = ""
         self._quarantined_until = 0.0
         self.trace = ""
@@ -104,6 +108,12 @@ class Actor:
     def known_version(self) -> int:
         """Version up to which the log is known."""
         return self._journal.known_version
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a turn does not end."""
+        began = self._turn_began
+        return began is not None and asyncio.get_running_loop().time() - began > LONGEST_TURN_SECONDS
 
     @property
     def is_over(self) -> bool:
@@ -175,13 +185,14 @@ class Actor:
     async def _run(self) -> None:
         try:
             while self._has_work():
+                self._turn_began = asyncio.get_running_loop().time()
                 try:
                     await self._turn()
                     self._failures = self._outages = 0
                 except AWAY as exc:
                     self._refuse_all(exc)
                     self._must_read = True  # Nobody knows whether the append went through.
-                    await _pause(self._retry_seconds, self._outages)
+                    await _pause(self._retry_seconds, self._outages, at_least=asked_to_wait(exc))
                     self._outages += 1
                 except (Fenced, NotOwner):
                     logger.warning("planner.fenced", execution_id=str(self.execution_id), shard=self.shard)
@@ -194,7 +205,7 @@ class Actor:
                         return
                     await _pause(self._failure_seconds, self._failures - 1)
         finally:
-            self._task = None
+            self._task = self._turn_began = None
             if self._asks and not self.quarantined:
                 self._wake()
 
@@ -398,8 +409,8 @@ class Actor:
         return await append_with_parent(self._log, alone, execution, work_subject=self._rules.work_subject)
 
 
-async def _pause(seconds: Sequence[float], times: int) -> None:
-    await asyncio.sleep(seconds[min(times, len(seconds) - 1)])
+async def _pause(seconds: Sequence[float], times: int, *, at_least: float = 0.0) -> None:
+    await asyncio.sleep(max(seconds[min(times, len(seconds) - 1)], at_least))
 
 
 def _tell(turn: Turn) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from noetl_core.append import Hint
 from noetl_core.canonical import JsonObject
@@ -47,6 +47,8 @@ from noetl_planner.application.asks import (
     TellChunk,
 )
 from noetl_planner.telemetry import PlannerMetrics
+
+SHOWN_STUCK: Final = 5
 
 
 class Actors:
@@ -264,6 +266,13 @@ class Actors:
     def quarantined(self) -> dict[str, str]:
         """Executions that were set aside, and why."""
         return {str(actor.execution_id): actor.quarantined for actor in self._actors.values() if actor.quarantined}
+
+    def stuck(self) -> str | None:
+        """What is wrong, if turns do not end; for the health of the process."""
+        found = [str(actor.execution_id) for actor in self._actors.values() if actor.is_stuck]
+        if not found:
+            return None
+        return f"turns of {len(found)} executions do not end: {', '.join(sorted(found)[:SHOWN_STUCK])}"
 
     def retry_quarantined(self) -> None:
         """Executions that were set aside get another chance now and then."""

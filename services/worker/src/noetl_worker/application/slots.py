@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from noetl_contracts.room import asked_to_wait
 from noetl_core.errors import AlreadyTerminal, LeaseLost, NoetlError
 from noetl_core.ports.commands import (
     UNANSWERED,
@@ -229,7 +230,7 @@ class Slots:
                 if self._clock() > running.usable_until():
                     logger.warning("worker.command_left", step=command.step, code=exc.code, reason=exc.message)
                     return None
-                await self._sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                await self._sleep(_pause(exc, tries))
                 tries += 1
             except Exception as exc:
                 logger.exception("worker.command_failed", step=command.step)
@@ -281,7 +282,7 @@ class Slots:
                     self._metrics.results_discarded.inc()
                     logger.error("worker.result_undeliverable", step=command.step, code=exc.code, reason=exc.message)
                     return None
-                await self._sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
+                await self._sleep(_pause(exc, tries))
                 tries += 1
             else:
                 running.confirmed_at = asked_at
@@ -358,3 +359,7 @@ class Slots:
 def _place(key: CommandKey, running: _Running) -> tuple[int, str]:
     """Which step of which execution it is: what tools know of their calls."""
     return key.execution_id, running.command.step
+
+
+def _pause(error: NoetlError, tries: int) -> float:
+    return max(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)], asked_to_wait(error))

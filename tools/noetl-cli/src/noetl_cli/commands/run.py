@@ -7,6 +7,7 @@ from functools import partial
 
 import click
 from noetl_contracts.clients import StartedExecution
+from noetl_contracts.room import when_there_is_room
 from noetl_core.fold import State
 from noetl_core.ports.catalog import Registered
 
@@ -24,6 +25,9 @@ from noetl_cli.shown.events import event_document
 from noetl_cli.shown.executions import detailed_document, failure_text, status_text, view_of
 from noetl_cli.sources import SOURCE_FILE, STDIN, read_playbook, read_source, shown_name
 from noetl_cli.variables import merge_settings, read_payload
+
+PATIENCE_SECONDS = 60.0
+"""With a server that has no room, if no --timeout says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +151,12 @@ async def _start(request: RunRequest, clients: Clients) -> StartedExecution:
         path, version = registered.entry.path, registered.entry.version
         if request.output is Output.TEXT:
             _show_registered(registered, file=request.file)
-    started = await clients.executions.execute(
-        None, path=path, version=version, payload=request.payload, start_key=request.start_key
+    started = await when_there_is_room(
+        lambda: clients.executions.execute(
+            None, path=path, version=version, payload=request.payload, start_key=request.start_key
+        ),
+        patience_seconds=PATIENCE_SECONDS if request.timeout_seconds is None else request.timeout_seconds,
+        on_wait=lambda refusal, seconds: click.echo(f"waiting for {seconds:.1f} s: {refusal.message}", err=True),
     )
     if request.output is Output.TEXT:
         how = "started" if started.created else "was started before with this key"

@@ -12,5 +12,8 @@ SELECT execution_id, tenant_id, organization_id, version, last_checksum, termina
 FROM noetl.stream
 WHERE execution_id = $1 AND ($2::text IS NULL OR (tenant_id = $2 AND organization_id = $3))
 
+-- name: count_open — no further than asked, from the index of what is open
+SELECT count(*) FROM (SELECT FROM noetl.stream WHERE NOT terminal LIMIT $1) AS found
+
 -- name: clock
 SELECT clock_timestamp()
