@@ -158,7 +158,8 @@ def account(events: Sequence[StoredEvent]) -> Account:
             told["rows", envelope.node_name, "failed"] += content.failed
         elif not isinstance(content, FrameEvent) and not envelope.event_type.startswith(BOOKKEEPING):
             result = envelope.result or {}
-            digest = (result.get("reference") or {}).get("sha256")
+            reference = result.get("reference")
+            digest = reference.get("sha256") if isinstance(reference, dict) else None
             index = envelope.meta.get("loop_iteration_index")
             line = (envelope.event_type, envelope.node_name, index, result.get("status"), digest)
             if envelope.event_type not in OF_ATTEMPTS:

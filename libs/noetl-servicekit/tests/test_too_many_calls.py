@@ -84,9 +84,9 @@ async def channel(narrow: Narrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def ask(channel: grpc.aio.Channel) -> bytes:
+    method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(f"/{SERVICE}/Ask")
     with raising_noetl_errors():
-        answer: bytes = await channel.unary_unary(f"/{SERVICE}/Ask")(b"x", timeout=60)
-        return answer
+        return await method(b"x", timeout=60)
 
 
 async def test_who_finds_no_room_is_told_when_to_come_again(narrow: Narrow, channel: grpc.aio.Channel) -> None:
@@ -98,7 +98,8 @@ async def test_who_finds_no_room_is_told_when_to_come_again(narrow: Narrow, chan
         await ask(channel)
 
     assert refusal.value.retry_seconds == RETRY_SECONDS
-    assert [one async for one in channel.unary_stream(f"/{SERVICE}/Follow")(b"x", timeout=60)] == [b"x"], "is no call"
+    follow: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(f"/{SERVICE}/Follow")
+    assert [one async for one in follow(b"x", timeout=60)] == [b"x"], "what lasts is counted apart"
     narrow.go.set()
     assert await asyncio.gather(*first) == [b"x", b"x"]
     assert await ask(channel) == b"x"

@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from noetl_core.commands.events import CallDone
 from noetl_core.errors import NoetlError
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.frames import CommittedRows, GrantedFrame, StageSlot
+from noetl_core.stages.events import FrameCommitted
 from noetl_testkit.planning import Planning
 
 T = TypeVar("T")
@@ -258,8 +260,8 @@ class FrameLeases(LeaseMachine):
         return str(content.frame_id)
 
     def check_end(self) -> None:
-        committed = [one.content for one in self.planning.events() if one.envelope.event_type == "frame.committed"]
-        rows = Counter(row for one in committed for row in range(one.start, one.stop))  # type: ignore[union-attr]
+        committed = [one.content for one in self.planning.events() if isinstance(one.content, FrameCommitted)]
+        rows = Counter(row for one in committed for row in range(one.start, one.stop))
         assert rows == Counter(range(ROWS))
 
 
@@ -339,8 +341,8 @@ class CommandLeases(LeaseMachine):
         return str(content.loop_iteration_index)
 
     def check_end(self) -> None:
-        done = [one.content for one in self.planning.events() if one.envelope.event_type == "call.done"]
-        indexes = Counter(one.loop_iteration_index for one in done)  # type: ignore[union-attr]
+        done = [one.content for one in self.planning.events() if isinstance(one.content, CallDone)]
+        indexes = Counter(one.loop_iteration_index for one in done)
         assert indexes == Counter(range(5))
 
 
