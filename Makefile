@@ -6,12 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
-TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/deploy conftest.py)
+TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/demo_data.py scripts/deploy conftest.py)
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo dev check clean deploy-tools deploy-check deploy-lock dashboards
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -65,8 +65,8 @@ check: lint types arch contracts ## everything that needs no test run
 test: check ## all checks, then all tests: what CI runs
 	@$(PYTEST)
 
-bench: install ## throughput and latency, as ratios within one run
-	@$(BIN)/python benchmarks/run.py
+bench: install ## throughput and latency, as ratios within one run; ONLY="frames loop" for some of it
+	@$(BIN)/python benchmarks/run.py $(addprefix --only ,$(ONLY))
 
 SEEDS ?= 2000
 simulate: install ## seeded histories of a whole installation: SEEDS=2000 (so many) or SEEDS=1..2000
@@ -87,6 +87,11 @@ dashboards: install ## write deploy/grafana from its description
 
 demo: install ## start the stack in a temporary directory, run an example, show its result, stop
 	@bash scripts/demo.sh
+
+SIZE ?= 300
+ROWS ?= 2000
+demo-data: install ## frames, fan-out, reduce and Spark at work: ROWS rows enriched, SIZE megabytes of text counted
+	@$(BIN)/python -m scripts.demo_data --megabytes $(SIZE) --rows $(ROWS)
 
 dev: install ## start the whole stack here and leave it running (stop it with .venv/bin/noetl dev down)
 	@$(BIN)/noetl dev up

@@ -18,8 +18,9 @@ from noetl_servicekit.event_loop import run_on_fast_loop
 from benchmarks.bulk_replay import measure_bulk_replay
 from benchmarks.delivery import measure_delivery
 from benchmarks.figures import Figure, report
-from benchmarks.frames import measure_frames
+from benchmarks.frames import measure_frames, measure_waiting
 from benchmarks.large_results import measure_large_results
+from benchmarks.long_loop import measure_loop
 from benchmarks.long_runs import measure_long_runs
 from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
@@ -58,6 +59,8 @@ CHAPTERS = (
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
     Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),
+    Chapter(name="loop", help="100,000 items in frames, by tenths", measure=measure_loop, share=1.0),
+    Chapter(name="waiting", help="rows that wait, and a query meanwhile", measure=measure_waiting, share=1.0),
     Chapter(
         name="frames", help="rows in frames on Spark, inline, and a bare script", measure=measure_frames, share=1.0
     ),

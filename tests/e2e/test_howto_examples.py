@@ -32,6 +32,7 @@ EXPECTED: Mapping[str, Mapping[str, Any]] = {
     "branches": {"close": {"reviewed": True, "notified": True}},
     "child": {"load": {"region": "nowhere", "orders": 7}},
     "children": {"report": {"region": "north", "orders": 5, "status": "completed"}},
+    "enrich": {"done": {"found": {"customers": 120, "score": 840}, "processed": 120}},
     "errors": {"report": {"failed": "no such order", "attempts": 3}, "clean_up": {"cleaned": True}},
     "http_api": {"total": {"count": 5, "amount": 15}},
     "keychain": {"name": {"owner": "Ada"}},
@@ -63,6 +64,9 @@ class Shop(BaseHTTPRequestHandler):
         if address.path == "/account":
             known = self.headers["Authorization"] == f"Bearer {TOKEN}"
             self._answer(200 if known else 401, {"owner": "Ada", "token": TOKEN} if known else {})
+        elif address.path.startswith("/customers/"):
+            number = int(address.path.rpartition("/")[2])
+            self._answer(200, {"score": 7, "name": f"customer {number}"})
         elif not Shop.was_asked:
             Shop.was_asked = True
             self._answer(503, {"message": "come back later"})
