@@ -23,7 +23,7 @@ GOAL_MS = 30.0
 _SCOPE = Scope(tenant_id=TENANT, organization_id=ORGANIZATION)
 _WARM_UP = 15
 _TIMEOUT_SECONDS = 60.0
-_COMMITS = 5
+_COMMITS = 4
 _EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "playbooks" / "two_steps.yaml"
 _NOOP = """
 apiVersion: noetl.io/v2
@@ -125,7 +125,7 @@ def _latency_figures(group: str, runs: list[Run]) -> list[Figure]:
     figures = latency_figures(group, "execute to terminal", [run.seconds for run in runs], goal_ms=GOAL_MS)
     figures += latency_figures(group, "execute call", [run.execute_seconds for run in runs])
     usual = [run.commit_seconds for run in runs if len(run.commit_seconds) == _COMMITS]
-    names = ("planned", "claimed", "first step done", "second step done")
+    names = ("planned and claimed", "first step done", "second step done")
     for place, name in enumerate(names, start=1):
         gaps = [commits[place] - commits[place - 1] for commits in usual]
         if gaps:

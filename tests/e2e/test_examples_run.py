@@ -30,13 +30,26 @@ def test_two_steps_are_eighteen_events_in_at_most_six_transactions(stack: LocalS
     assert [event["stream_version"] for event in events["events"]] == list(range(1, 19))
     assert (events["head_version"], events["terminal"]) == (18, True)
 
-    query = "SELECT count(DISTINCT xmin::text) FROM noetl.event WHERE execution_id = $1"
-    assert fetch_value(stack.owner_dsn, query, int(execution_id)) <= 6
+    assert transactions_of(stack, execution_id) <= 6
     results = stack.noetl("result", execution_id, "-o", "json").document["results"]
     assert results == {
         "greet": {"text": "Hello, Ada", "length": 10},
         "shout": {"text": "HELLO, ADA!", "length": 11},
     }
+
+
+def test_a_worker_that_waits_has_its_claim_with_the_decision(stack: LocalStack, examples: Path) -> None:
+    def transactions() -> int:
+        execution_id, _ = run_between_heartbeats(stack, examples / "two_steps.yaml")
+        return transactions_of(stack, execution_id)
+
+    # A worker that has just run something else, or whose wait was over, is woken by a hint: one more.
+    assert any(transactions() == 4 for _ in range(10))
+
+
+def transactions_of(stack: LocalStack, execution_id: str) -> int:
+    query = "SELECT count(DISTINCT xmin::text) FROM noetl.event WHERE execution_id = $1"
+    return int(fetch_value(stack.owner_dsn, query, int(execution_id)))
 
 
 def run_between_heartbeats(stack: LocalStack, file: Path) -> tuple[str, Any]:

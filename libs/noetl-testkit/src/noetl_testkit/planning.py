@@ -19,6 +19,7 @@ from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.turn_parts import TurnRules
+from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
@@ -30,6 +31,7 @@ from noetl_testkit.until import until
 
 SCOPE = Scope(tenant_id="t", organization_id="o")
 WORKER = Worker(worker_id="ada")
+LEASE_SECONDS = 30.0
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 
@@ -50,7 +52,12 @@ class Planning:
         """Another planner, which knows nothing yet."""
         metrics = PlannerMetrics(MetricSet())
         load_plan = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=3)
-        rules = TurnRules(lease_seconds=30.0, now=lambda: self.now, work_subject=lambda pool, kind: f"work.{pool}")
+        rules = TurnRules(
+            lease_seconds=LEASE_SECONDS,
+            now=lambda: self.now,
+            work_subject=lambda pool, kind: f"work.{pool}",
+            waiting=WaitingWorkers(lease_seconds=LEASE_SECONDS),
+        )
 
         def make(execution_id: int, shard: int) -> Actor:
             return Actor(
@@ -65,7 +72,12 @@ class Planning:
             )
 
         return Actors(
-            shard_count=64, owns=lambda shard: True, owner_address=lambda shard: None, make_actor=make, metrics=metrics
+            shard_count=64,
+            owns=lambda shard: True,
+            owner_address=lambda shard: None,
+            make_actor=make,
+            metrics=metrics,
+            waiting=rules.waiting,
         )
 
     def _deliver(self, events: Sequence[PlacedEvent]) -> None:

@@ -34,6 +34,7 @@ from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
 from noetl_planner.application.turn_parts import TurnRules
+from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.application.wake_workers import WakeWorkers
 from noetl_planner.entrypoints import command_service, frame_service
 from noetl_planner.entrypoints.event_consumer import consume_events
@@ -54,6 +55,7 @@ class Planner:
         self._settings = settings
         self._environment = environment
         self._metrics = PlannerMetrics(group.metrics)
+        self._waiting = WaitingWorkers(lease_seconds=settings.command_lease_seconds)
         self._gained = asyncio.Event()
         self._dropping: set[asyncio.Task[None]] = set()
         self._ownership: ShardOwnership | None = None
@@ -91,6 +93,7 @@ class Planner:
             owner_address=owners.address,
             make_actor=self._actor_factory(log, channel, payloads, on_hints=wake_workers),
             metrics=self._metrics,
+            waiting=self._waiting,
         )
         group.on_stop(self.actors.stop)
         group.health.check("turns", self.actors.stuck)
@@ -143,6 +146,7 @@ class Planner:
                 self.actors, publisher, self._metrics, every_seconds=settings.rehint_seconds, beat=beat
             ),
         )
+        group.on_stop(self._send_waiting_workers_away)  # first of all: the server waits for calls under way
         group.ready(grpc=address, ops=ops)
 
     def _actor_factory(
@@ -163,6 +167,7 @@ class Planner:
             lease_seconds=settings.command_lease_seconds,
             now=lambda: datetime.now(UTC),
             work_subject=lambda pool, kind: work_subject(pool=pool, kind=kind),
+            waiting=self._waiting,
         )
         producer = f"urn:noetl:planner:{self._group.settings.instance}"
 
@@ -183,7 +188,7 @@ class Planner:
         return make
 
     def _register(self, server: grpc.aio.Server) -> None:
-        command_service.register(server, self.actors, self.actors, self.actors, self.actors)
+        command_service.register(server, self.actors)
         frame_service.register(server, self.actors)
 
     def _epoch(self, shard: int) -> int | None:
@@ -198,6 +203,9 @@ class Planner:
     def _fenced(self, shard: int) -> None:
         if self._ownership is not None:
             self._ownership.fenced(shard)
+
+    async def _send_waiting_workers_away(self) -> None:
+        self._waiting.close()
 
     def _shards_lost(self, lost: frozenset[int]) -> None:
         if self._sweep is not None:

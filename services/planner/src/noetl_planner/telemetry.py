@@ -15,6 +15,10 @@ class PlannerMetrics:
     def __init__(self, metrics: MetricSet) -> None:
         self.turns = metrics.counter("noetl_planner_turns_total", "Turns that ended in an append.")
         self.events_appended = metrics.counter("noetl_planner_events_appended_total", "Events appended by turns.")
+        self.handed_over = metrics.counter(
+            "noetl_planner_handed_over_total",
+            "Commands claimed for a worker that waited, in the append that issued them.",
+        )
         self.evaluations_issued = metrics.counter(
             "noetl_planner_evaluations_issued_total",
             "Internal commands issued because control expressions need more than events tell.",

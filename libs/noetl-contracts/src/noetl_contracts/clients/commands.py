@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from noetl_core.ports.commands import (
     ClaimOutcome,
     CommandKey,
     Completion,
+    GrantedCommand,
     Heartbeats,
     ToldChunk,
     Variables,
@@ -87,6 +88,20 @@ class CommandClient:
         )
         response = await self._call(shard, _claim(request, self._timeout))
         return [mapping.claim_outcome(one) for one in response.outcomes]
+
+    async def wait_for_commands(
+        self, address: str, worker: Worker, *, room: int, held: Collection[CommandKey], seconds: float
+    ) -> tuple[GrantedCommand, ...]:
+        """Wait at one planner; see the port `WaitingRoom`."""
+        request = pb.WaitRequest(
+            worker=mapping.worker_message(worker),
+            room=room,
+            wait=mapping.duration_message(seconds),
+            held=[mapping.key_message(key) for key in held],
+        )
+        with raising_noetl_errors():
+            response = await self._stub(self._channel(address)).Wait(request, timeout=seconds + self._timeout)
+        return tuple(mapping.command(one) for one in response.commands)
 
     async def complete(
         self,

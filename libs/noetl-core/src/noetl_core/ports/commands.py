@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -188,4 +188,17 @@ class Commands(Protocol):
         self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
     ) -> Abandonment:
         """Give up a silent attempt; refused when its worker was heard of since."""
+        ...
+
+
+class WaitingRoom(Protocol):
+    """Where workers wait for commands that nobody has issued yet."""
+
+    async def wait_for_commands(
+        self, worker: Worker, *, room: int, held: Collection[CommandKey], seconds: float
+    ) -> tuple[GrantedCommand, ...]:
+        """Wait until something is claimed for this worker; whoever waits again ends its earlier wait.
+
+        Without `room` it waits no longer. What it was given and does not hold is given again.
+        """
         ...

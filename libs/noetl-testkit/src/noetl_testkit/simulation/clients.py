@@ -41,6 +41,14 @@ class PlannerRoute:
             found.update({outcome.key: outcome for outcome in outcomes})
         return tuple(found[key] for key in keys)
 
+    async def addresses(self) -> Sequence[str]:
+        """Of all planners."""
+        return self._front_door
+
+    async def wait_for_commands(self, address: str, worker: Worker, **given: Any) -> Any:
+        """Wait at one planner."""
+        return await self._network.call(address, "planner", "wait_for_commands", (worker,), given)
+
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey], **_: Any) -> Heartbeats:
         """Keep claims alive; those without an owner stay unanswered."""
         answers = await asyncio.gather(*(self._beat("heartbeat", Heartbeats, worker, key) for key in keys))

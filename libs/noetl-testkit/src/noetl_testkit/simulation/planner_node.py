@@ -12,6 +12,7 @@ from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
 from noetl_planner.application.turn_parts import TurnRules
+from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.application.wake_workers import WakeWorkers
 from noetl_planner.entrypoints.event_consumer import consume_events
 from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
@@ -47,6 +48,7 @@ class PlannerNode:
             lease_seconds=LEASE_SECONDS,
             now=place.now,
             work_subject=lambda pool, kind: work_subject(pool=pool, kind=kind),
+            waiting=WaitingWorkers(lease_seconds=LEASE_SECONDS, clock=place.loop.time),
         )
         self.actors = Actors(
             shard_count=SHARDS,
@@ -54,6 +56,7 @@ class PlannerNode:
             owner_address=self._owners.address,
             make_actor=self._actor,
             metrics=metrics().planner,
+            waiting=self._rules.waiting,
         )
         self.ownership = ShardOwnership(
             leases,

@@ -23,6 +23,7 @@ from noetl_worker.application.slots import Slots
 from noetl_worker.application.spark_stages import StageHint
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.application.wait_at_planners import WaitAtPlanners
 from noetl_worker.application.waiting_retries import WaitingRetries
 from noetl_worker.entrypoints.work_loop import keep_alive, on_cancelled, on_stopped, pull_work
 from noetl_worker.tools.noop import NoopTool
@@ -88,6 +89,7 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
         limits=RateLimits(clock=clock),
         retries=WaitingRetries(now=place.now),
     )
+    worker = Worker(worker_id=node.name)
     slots = Slots(
         WorkOfPlanners(planners, planners, clock=clock),
         RunCommand(
@@ -100,7 +102,7 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
             loops=loops,
             clock=clock,
         ),
-        worker=Worker(worker_id=node.name),
+        worker=worker,
         size=SLOTS,
         metrics=metrics().worker,
         clock=clock,
@@ -108,7 +110,16 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
     place.bus.listen(node.name, [(CANCEL_SUBJECT, on_cancelled(slots)), (STOP_SUBJECT, on_stopped(slots))])
     no_spark: Any = _NoSpark()
     consumer = place.bus.consumer("workers", [work_subject(pool="default", kind="command")])
+    waiting = WaitAtPlanners(
+        planners,
+        slots,
+        worker=worker,
+        addresses=planners.addresses,
+        every_seconds=BEAT_SECONDS,
+        clock=clock,
+    )
     await place.supervise(
         heartbeat=lambda beat: keep_alive(slots, every_seconds=BEAT_SECONDS, beat=beat),
         work=lambda beat: pull_work(consumer, slots, no_spark, beat=beat),
+        waiting=waiting.run,
     )

@@ -22,17 +22,20 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.fold import State
+from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
 from noetl_core.ports.event_log import EventLog
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
-from noetl_planner.application.asks import GUARDED, Ask, Complete, EndFrame, refuse
+from noetl_planner.application.asks import Ask, Complete, EndFrame, next_asks, refuse
+from noetl_planner.application.claims import holders
 from noetl_planner.application.frame_leases import leases_that_ended
+from noetl_planner.application.grants import grant
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.parking import append_with_parent, asks_for_parked
 from noetl_planner.application.turn import TurnPlanner
-from noetl_planner.application.turn_parts import Turn, TurnRules
+from noetl_planner.application.turn_parts import Turn, TurnRules, tell
 from noetl_planner.telemetry import PlannerMetrics
 
 logger = get_logger()
@@ -143,6 +146,13 @@ class Actor:
         self._asks.append(ask)
         self._wake()
 
+    def granted_again(self, worker: Worker, command_id: str) -> GrantedCommand | None:
+        """A command that this worker holds, as it was granted; None if it does not."""
+        command = self.state.commands.get(command_id)
+        if command is None or self.state.execution.status.is_final or not command.held_by(worker.worker_id):
+            return None
+        return grant(self.state, command, lease_seconds=self._rules.lease_seconds)
+
     def hints_for_claimable(self) -> list[Hint]:
         """Wake-ups for commands that nobody has claimed yet."""
         if self._planner is None or self.quarantined:
@@ -239,7 +249,7 @@ class Actor:
                 self._journal.settle_undecided()
             else:
                 with span("planner.decide", parent=cause.envelope.trace or None):
-                    await self._append_or_reload(turn)
+                    await self._append_or_reload(planner, turn)
             self._journal.advance(at_head=True)
         if self._asks:
             await self._answer_asks(planner)
@@ -263,6 +273,7 @@ class Actor:
         self._journal.advance(at_head=True)
 
     async def _read_to_head(self) -> None:
+        before = holders(self.state)
         while True:
             page = await self._log.read(None, self.execution_id, from_version=self.known_version + 1, limit=READ_PAGE)
             self._journal.extend(page.events)
@@ -274,11 +285,15 @@ class Actor:
                 break
         self._wanted_version = min(self._wanted_version, self.known_version)
         self._must_read = False
+        for command_id, worker_id in holders(self.state).items():
+            if command_id not in before:
+                key = CommandKey(execution_id=self.execution_id, command_id=command_id)
+                self._rules.waiting.found(worker_id, key)
 
     async def _answer_asks(self, planner: TurnPlanner) -> None:
         """All that waits becomes one append; what a guard may refuse goes alone."""
         for _ in range(MAX_LOST_RACES):
-            self._in_turn = asks = self._next_asks()
+            self._in_turn = asks = next_asks(self._asks, limit=MAX_ASKS_A_TURN)
             if not asks:
                 return
             try:
@@ -302,9 +317,9 @@ class Actor:
     async def _answer(self, planner: TurnPlanner, asks: Sequence[Ask]) -> bool:
         turn = planner.for_asks(self.state, asks)
         with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
-            won = not turn.drafts or await self._append_or_reload(turn)
+            won = not turn.drafts or await self._append_or_reload(planner, turn)
         if won:
-            _tell(turn)
+            tell(turn)
             self._asks.extendleft(reversed(turn.left))
         return won
 
@@ -330,20 +345,9 @@ class Actor:
         self._asks.extendleft(reversed(self._in_turn))
         self._in_turn = []
 
-    def _next_asks(self) -> list[Ask]:
-        asks: list[Ask] = []
-        while self._asks and len(asks) < MAX_ASKS_A_TURN:
-            ask = self._asks[0]
-            if isinstance(ask, GUARDED) and asks:
-                break
-            asks.append(self._asks.popleft())
-            if isinstance(ask, GUARDED):
-                break
-        return asks
-
     async def _append_results_alone(self, planner: TurnPlanner) -> None:
         """A result must not wait for a race that others keep winning: its decision follows from the log."""
-        self._in_turn = asks = self._next_asks()
+        self._in_turn = asks = next_asks(self._asks, limit=MAX_ASKS_A_TURN)
         for ask in asks:
             if isinstance(ask, Complete | EndFrame):
                 await self._append_result_alone(planner, ask)
@@ -362,8 +366,16 @@ class Actor:
         if not ask.answer.done():
             ask.answer.set_result(ask.answer_alone(version))  # type: ignore[arg-type]  # each its own
 
-    async def _append_or_reload(self, turn: Turn) -> bool:
+    async def _append_or_reload(self, planner: TurnPlanner, turn: Turn) -> bool:
         """Append a turn at the head; if somebody else was first, fold what they wrote and say so."""
+        appended = False
+        try:
+            appended = await self._append_at_head(turn)
+        finally:
+            planner.settle(turn, appended=appended)
+        return appended
+
+    async def _append_at_head(self, turn: Turn) -> bool:
         known = self.known_version
         try:
             appended = await self._append(turn.drafts, turn.hints, expected_version=known)
@@ -384,6 +396,7 @@ class Actor:
         self._journal.accept(events)
         self._metrics.turns.inc()
         self._metrics.events_appended.inc(len(events))
+        self._metrics.handed_over.inc(len(turn.handed))
         self._metrics.evaluations_issued.inc(sum("evaluation" in draft.meta for draft in turn.drafts))
         logger.debug("planner.turn", execution_id=str(self.execution_id), events=len(events))
         return True
@@ -411,11 +424,3 @@ class Actor:
 
 async def _pause(seconds: Sequence[float], times: int, *, at_least: float = 0.0) -> None:
     await asyncio.sleep(max(seconds[min(times, len(seconds) - 1)], at_least))
-
-
-def _tell(turn: Turn) -> None:
-    for ask, answer in turn.answers:
-        if not ask.answer.done():
-            ask.answer.set_result(answer())
-    for ask, refusal in turn.refusals:
-        refuse(ask, refusal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from noetl_core.ports.commands import (
     ClaimOutcome,
     CommandKey,
     Completion,
+    GrantedCommand,
     Heartbeats,
     ToldChunk,
     Variables,
@@ -46,6 +47,7 @@ from noetl_planner.application.asks import (
     Steer,
     TellChunk,
 )
+from noetl_planner.application.waiting_workers import WaitingWorkers, nobody_waits
 from noetl_planner.telemetry import PlannerMetrics
 
 SHOWN_STUCK: Final = 5
@@ -62,12 +64,14 @@ class Actors:
         owner_address: Callable[[int], str | None],
         make_actor: Callable[[int, int], Actor],
         metrics: PlannerMetrics,
+        waiting: WaitingWorkers | None = None,
     ) -> None:
         self._shard_count = shard_count
         self._owns = owns
         self._owner_address = owner_address
         self._make_actor = make_actor
         self._metrics = metrics
+        self._waiting = waiting or nobody_waits()
         self._actors: dict[int, Actor] = {}
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
@@ -77,6 +81,16 @@ class Actors:
             self._actor(key.execution_id).ask(ask)
         answers = await asyncio.gather(*(ask.answer for ask in asks), return_exceptions=True)
         return tuple(_outcome(key, answer) for key, answer in zip(keys, answers, strict=True))
+
+    async def wait_for_commands(
+        self, worker: Worker, *, room: int, held: Collection[CommandKey], seconds: float
+    ) -> tuple[GrantedCommand, ...]:
+        """Wait for commands of any execution; port `WaitingRoom`."""
+        return await self._waiting.wait(worker, room=room, held=held, seconds=seconds, again=self._granted_again)
+
+    def _granted_again(self, worker: Worker, key: CommandKey) -> GrantedCommand | None:
+        actor = self._actors.get(key.execution_id)
+        return actor.granted_again(worker, key.command_id) if actor is not None else None
 
     async def complete(
         self,

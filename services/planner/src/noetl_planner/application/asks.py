@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -171,6 +172,19 @@ FrameAsk = ClaimFrame | StartFrame | EndFrame | BeatFrame | AbandonFrame
 Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer | FrameAsk
 GUARDED = (Abandon, AbandonFrame, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
+
+
+def next_asks(waiting: deque[Ask], *, limit: int) -> list[Ask]:
+    """Take off what one append answers: what a guard may refuse goes alone."""
+    asks: list[Ask] = []
+    while waiting and len(asks) < limit:
+        ask = waiting[0]
+        if isinstance(ask, GUARDED) and asks:
+            break
+        asks.append(waiting.popleft())
+        if isinstance(ask, GUARDED):
+            break
+    return asks
 
 
 def refuse(ask: Ask, error: BaseException) -> None:

@@ -48,3 +48,11 @@ def open_command(state: State, command_id: str, worker: Worker) -> Command:
         holder = command.worker_id if command and command.is_open else None
         raise LeaseLost(command_id=command_id, worker=worker.worker_id, holder=holder)
     return command
+
+
+def holders(state: State) -> dict[str, str]:
+    """Who holds which command: worker ids by command id."""
+    if state.execution.status.is_final:
+        return {}
+    open_ones = (command for command in state.commands.values() if command.is_open and command.worker_id)
+    return {command.command_id: command.worker_id for command in open_ones}

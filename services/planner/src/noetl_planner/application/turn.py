@@ -24,6 +24,7 @@ from noetl_core.errors import NoetlError
 from noetl_core.executions.decide import decide
 from noetl_core.executions.events import CtxUpdated
 from noetl_core.executions.plan import Plan
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, fold
 from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import (
@@ -347,13 +348,38 @@ class TurnPlanner:
         )
 
     def _hint_unclaimed(self, turn: Turn) -> None:
-        """Wake workers for what was issued and not handed over in the same append."""
+        """What was issued goes to workers that wait, in the same append; others are woken for the rest."""
         offered = [draft.command_id for draft in turn.drafts if draft.event_type in OFFERS]
         for command_id in offered:
             command = turn.state.commands[command_id]
-            if command.is_claimable:
+            if command.is_claimable and not self._hand_over(turn, command):
                 turn.hints.append(self.hint(turn.state, command))
         turn.hints.extend(hints_for_touched(turn.state, turn.drafts, self._plan, self._rules))
+
+    def _hand_over(self, turn: Turn, command: Command) -> bool:
+        """Claim a command for a worker that waits, if there is one."""
+        if turn.state.execution.status is not ExecutionStatus.RUNNING:
+            return False
+        waiting = self._rules.waiting
+        waiter = waiting.pick(command.pool)
+        if waiter is None:
+            return False
+        try:
+            claimed = self._grant(turn, command, waiter.worker, after=None)
+            granted = grant(turn.state, claimed, lease_seconds=self._rules.lease_seconds)
+        except BaseException:
+            waiting.put_back(waiter)
+            raise
+        turn.handed.append((waiter, granted))
+        return True
+
+    def settle(self, turn: Turn, *, appended: bool) -> None:
+        """Tell the workers that have waited, or let them wait on; for every turn, exactly once."""
+        for waiter, command in turn.handed:
+            if appended:
+                self._rules.waiting.hand_over(waiter, command)
+            else:
+                self._rules.waiting.put_back(waiter)
 
     def hints_for_claimable(self, state: State) -> list[Hint]:
         """Wake-ups for everything that nobody has claimed yet."""

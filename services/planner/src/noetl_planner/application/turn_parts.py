@@ -11,8 +11,10 @@ from noetl_core.append import Hint
 from noetl_core.envelope import Draft
 from noetl_core.errors import NoetlError
 from noetl_core.fold import State
+from noetl_core.ports.commands import GrantedCommand
 
-from noetl_planner.application.asks import Ask
+from noetl_planner.application.asks import Ask, refuse
+from noetl_planner.application.waiting_workers import Waiter, WaitingWorkers, nobody_waits
 
 Answer = TypeVar("Answer")
 
@@ -24,6 +26,7 @@ class TurnRules:
     lease_seconds: float
     now: Callable[[], datetime]
     work_subject: Callable[[str, str], str]
+    waiting: WaitingWorkers = field(default_factory=nobody_waits)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class Turn:
     hints: list[Hint] = field(default_factory=list)
     answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)
     refusals: list[tuple[Ask, NoetlError]] = field(default_factory=list)
+    handed: list[tuple[Waiter, GrantedCommand]] = field(default_factory=list)
+    """What is claimed for workers that wait; each is told once the append has succeeded."""
     left: Sequence[Ask] = ()
     """What was not looked at, because the append has become large."""
 
@@ -44,3 +49,12 @@ class Turn:
 def constant(value: Answer) -> Callable[[], Answer]:
     """An answer that is known when the turn is planned."""
     return lambda: value
+
+
+def tell(turn: Turn) -> None:
+    """Answer everything that a turn has dealt with."""
+    for ask, answer in turn.answers:
+        if not ask.answer.done():
+            ask.answer.set_result(answer())
+    for ask, refusal in turn.refusals:
+        refuse(ask, refusal)

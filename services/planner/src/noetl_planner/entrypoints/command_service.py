@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
@@ -11,7 +13,7 @@ from noetl_contracts.mapping.events import json_object, payload_ref, stored
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
 from noetl_core.ids import parse_id
-from noetl_core.ports.commands import Commands
+from noetl_core.ports.commands import Commands, WaitingRoom
 from noetl_core.ports.deadlines import Deadlines
 from noetl_core.ports.notices import Notices
 from noetl_core.ports.steering import Steering
@@ -20,38 +22,48 @@ from noetl_servicekit.callers import Role, current_caller
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["CommandService"].full_name
 
 
-def register(
-    server: grpc.aio.Server, commands: Commands, deadlines: Deadlines, steering: Steering, notices: Notices
-) -> None:
+class Planned(Commands, WaitingRoom, Deadlines, Steering, Notices, Protocol):
+    """Everything that a planner does for others, behind one object."""
+
+
+def register(server: grpc.aio.Server, planned: Planned) -> None:
     """Serve the contract."""
-    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(commands, deadlines, steering, notices), server)
+    pb_grpc.add_CommandServiceServicer_to_server(CommandServicer(planned), server)
 
 
 class CommandServicer(pb_grpc.CommandServiceServicer):
     """Translates; the actors decide."""
 
-    def __init__(self, commands: Commands, deadlines: Deadlines, steering: Steering, notices: Notices) -> None:
-        self._commands = commands
-        self._deadlines = deadlines
-        self._steering = steering
-        self._notices = notices
+    def __init__(self, planned: Planned) -> None:
+        self._planned = planned
 
     async def Claim(  # noqa: N802 - named by the contract
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
     ) -> pb.ClaimResponse:
         """Claim commands."""
         _only_services()
-        outcomes = await self._commands.claim(
-            mapping.worker(request.worker), [mapping.key(key) for key in request.keys]
-        )
+        outcomes = await self._planned.claim(mapping.worker(request.worker), [mapping.key(key) for key in request.keys])
         return pb.ClaimResponse(outcomes=[mapping.claim_outcome_message(outcome) for outcome in outcomes])
+
+    async def Wait(  # noqa: N802 - named by the contract
+        self, request: pb.WaitRequest, context: grpc.aio.ServicerContext[pb.WaitRequest, pb.WaitResponse]
+    ) -> pb.WaitResponse:
+        """Claim what is issued while somebody waits."""
+        _only_services()
+        commands = await self._planned.wait_for_commands(
+            mapping.worker(request.worker),
+            room=request.room,
+            held=frozenset(mapping.key(key) for key in request.held),
+            seconds=request.wait.seconds + request.wait.nanos / 1_000_000_000,
+        )
+        return pb.WaitResponse(commands=[mapping.command_message(command) for command in commands])
 
     async def Complete(  # noqa: N802 - named by the contract
         self, request: pb.CompleteRequest, context: grpc.aio.ServicerContext[pb.CompleteRequest, pb.CompleteResponse]
     ) -> pb.CompleteResponse:
         """Take a result."""
         _only_services()
-        completion = await self._commands.complete(
+        completion = await self._planned.complete(
             mapping.worker(request.worker),
             mapping.key(request.key),
             json_object(request.result_json, "result_json"),
@@ -68,7 +80,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.TellChunkResponse:
         """Take a chunk of a command under way."""
         _only_services()
-        taken = await self._commands.tell_chunk(
+        taken = await self._planned.tell_chunk(
             mapping.worker(request.worker), mapping.key(request.key), streams.told_chunk(request.chunk)
         )
         return pb.TellChunkResponse(taken=taken)
@@ -78,7 +90,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.HeartbeatResponse:
         """Keep claims alive."""
         _only_services()
-        beats = await self._commands.heartbeat(
+        beats = await self._planned.heartbeat(
             mapping.worker(request.worker),
             [mapping.key(key) for key in request.keys],
             progress={mapping.key(one.key): mapping.progress(one.progress_json) for one in request.progress},
@@ -90,7 +102,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.ParkResponse:
         """Leave a command without a worker."""
         _only_services()
-        version = await self._commands.park(
+        version = await self._planned.park(
             mapping.worker(request.worker),
             mapping.key(request.key),
             mapping.parked_call(request.call),
@@ -103,7 +115,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.AbandonResponse:
         """Give up a silent attempt."""
         _only_services()
-        abandonment = await self._commands.abandon(
+        abandonment = await self._planned.abandon(
             mapping.key(request.key),
             expected_aggregate_version=request.expected_aggregate_version,
             lease_until=moment(request.lease_until),
@@ -118,7 +130,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.PassDeadlinesResponse:
         """Record deadlines that have passed."""
         _only_services()
-        recorded = await self._deadlines.pass_deadlines(
+        recorded = await self._planned.pass_deadlines(
             parse_id(request.execution_id, what="execution_id"), through=moment(request.through)
         )
         return pb.PassDeadlinesResponse(
@@ -130,7 +142,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.SteerResponse:
         """Pause or resume an execution."""
         _only_services()
-        steered = await self._steering.steer(
+        steered = await self._planned.steer(
             parse_id(request.execution_id, what="execution_id"),
             mapping.steer_action(request.action),
             by=request.by,
@@ -143,7 +155,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     ) -> pb.NoticeResponse:
         """Take in what was just committed."""
         _only_services()
-        await self._notices.notice(
+        await self._planned.notice(
             parse_id(request.execution_id, what="execution_id"), [stored(event) for event in request.events]
         )
         return pb.NoticeResponse()

@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -86,6 +86,11 @@ class Slots:
         self._resting = Resting() if resting is None else resting  # an empty one is false
         self._resting.on_change = self._on_resting
         self._is_draining = False
+        self._reserved = 0
+        self.hinted_at = -math.inf
+        """When somebody last wanted slots for what the bus told of."""
+        self.step_aside: Callable[[], Awaitable[None]] | None = None
+        """Asks whoever has reserved slots to give them up."""
 
     def _on_resting(self) -> None:
         self._metrics.resting_commands.set(len(self._resting))
@@ -97,6 +102,26 @@ class Slots:
         if self._is_draining:
             return 0
         return self._size + len(self._resting) - len(self._running)
+
+    @property
+    def room(self) -> int:
+        """How many more commands could start now that nobody waits for at a planner, in slots that are not lent."""
+        return 0 if self._is_draining else self._size - len(self._running) - self._reserved
+
+    @property
+    def held(self) -> tuple[CommandKey, ...]:
+        """What runs here."""
+        return tuple(self._running)
+
+    @contextlib.contextmanager
+    def reserve(self, number: int) -> Iterator[None]:
+        """Keep slots free for what a planner may grant."""
+        self._reserved += number
+        try:
+            yield
+        finally:
+            self._reserved -= number
+            self._changed.set()
 
     @property
     def is_lending(self) -> bool:
@@ -136,6 +161,10 @@ class Slots:
     async def claim(self, keys: Sequence[CommandKey]) -> frozenset[CommandKey]:
         """Claim commands and start what was granted; returns those that nobody could judge."""
         wanted = [key for key in dict.fromkeys(keys) if key not in self._running]
+        self.hinted_at = self._clock()
+        if len(wanted) > self.room and self._reserved and self.step_aside is not None:
+            await self.step_aside()
+            wanted = [key for key in wanted if key not in self._running]
         wanted, left = self._with_room(wanted)
         # One that is being parked here may have been answered already: it is to be claimed as soon as it is.
         unanswered = {key for key in keys if key in self._running and self._running[key].is_delivering}
@@ -153,6 +182,13 @@ class Slots:
                 unanswered.add(outcome.key)
         return frozenset(unanswered)
 
+    def take(self, commands: Sequence[GrantedCommand], asked_at: float) -> None:
+        """Start what was claimed for this worker while it waited; what it has had is passed over."""
+        for command in commands:
+            if command.key not in self._running and command.key not in self._delivered:
+                self._metrics.claims_granted.inc()
+                self._start(command, asked_at)
+
     def _has_had(self, command: GrantedCommand, *, asked: CommandKey) -> bool:
         """A slot of a stage was hinted again: its frame runs here, or was delivered before this grant of it came."""
         is_of_slot = command.key != asked
@@ -164,7 +200,7 @@ class Slots:
         A slot that is lent goes to what may be waited for. If anything could have it, another command that comes to
         wait might, and in the end everybody would.
         """
-        own, free = self._size - len(self._running), self.free
+        own, free = self._size - len(self._running) - self._reserved, self.free - self._reserved
         taken: list[CommandKey] = []
         for key in keys:
             if len(taken) < free and (len(taken) < own or self._resting.waits_for(key)):

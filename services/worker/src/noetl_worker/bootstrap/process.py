@@ -36,6 +36,7 @@ from noetl_worker.application.frame_work import WorkOfPlanners
 from noetl_worker.application.resting import Resting
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.tool_call import Tool
+from noetl_worker.application.wait_at_planners import WaitAtPlanners
 from noetl_worker.bootstrap.stages import spark_stages
 from noetl_worker.bootstrap.working import Data, open_working, planners
 from noetl_worker.entrypoints.presence import leave, tell_presence
@@ -75,7 +76,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         )
     )
     channel, data = working.channel, working.data
-    await check_shard_count(ShardClient(channel), work.shard_count)
+    shards = ShardClient(channel)
+    await check_shard_count(shards, work.shard_count)
     commands = planners(work, settings.token)
     group.on_stop(commands.close)
     instance = group.settings.instance
@@ -154,7 +156,21 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     if settings.spark_enabled and settings.spark_warm:
         await spark.warm()  # before anybody counts on this worker: a session takes seconds to start
     group.loop("work", lambda beat: pull_work(consumer, slots, stages, beat=beat))
+    waiting = WaitAtPlanners(
+        commands,
+        slots,
+        worker=worker,
+        addresses=lambda: _planner_addresses(shards),
+        every_seconds=work.heartbeat_seconds,
+    )
+    group.loop("waiting", waiting.run)
+    group.on_stop(waiting.stop)  # runs before all others, so that nothing is claimed for a worker that stops
     group.ready(grpc=grpc, ops=ops)
+
+
+async def _planner_addresses(shards: ShardClient) -> list[str]:
+    """Of everybody who plans."""
+    return sorted({lease.address for lease in await shards.list_shards("planner") if lease.instance})
 
 
 def _spark_tool(spark: SparkDriver, settings: Settings, tool_settings: ToolboxSettings, data: Data) -> Tool:

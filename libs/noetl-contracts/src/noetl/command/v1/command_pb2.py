@@ -28,7 +28,7 @@ from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb
 from noetl.event.v1 import event_pb2 as noetl_dot_event_dot_v1_dot_event__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a\x1anoetl/event/v1/event.proto\"h\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\x12,\n\x08locality\x18\x04 \x01(\x0b\x32\x1a.noetl.command.v1.Locality\"c\n\x08Locality\x12\x13\n\x0bprefer_node\x18\x01 \x01(\t\x12\x13\n\x0bprefer_zone\x18\x02 \x01(\t\x12\x14\n\x0cmax_distance\x18\x03 \x01(\t\x12\x17\n\x0fsource_locality\x18\x04 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\xa2\x05\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\tvariables\x18\x0f \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12\x17\n\x0f\x65valuation_json\x18\x10 \x01(\x0c\x12,\n\x06parked\x18( \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12\x0c\n\x04pool\x18) \x01(\t\x12&\n\x05\x63hunk\x18< \x01(\x0b\x32\x17.noetl.command.v1.Chunk\x12/\n\x08streamed\x18= \x01(\x0b\x32\x1d.noetl.command.v1.StreamPlace\x12(\n\x04item\x18\x14 \x01(\x0b\x32\x1a.noetl.command.v1.LoopItem\"x\n\nParkedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x1a\n\x12\x63hild_execution_id\x18\x02 \x01(\t\x12-\n\x08pipeline\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x0e\n\x06status\x18\x04 \x01(\t\"~\n\x08LoopItem\x12\x0f\n\x07loop_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x12\n\nvalue_json\x18\x04 \x01(\x0c\x12/\n\ncollection\x18\x05 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"\x9f\x01\n\tVariables\x12\x13\n\x0bvalues_json\x18\x01 \x01(\x0c\x12\x33\n\x04refs\x18\x02 \x03(\x0b\x32%.noetl.command.v1.Variables.RefsEntry\x1aH\n\tRefsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef:\x02\x38\x01\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\xe4\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\x12(\n\x03set\x18\x05 \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\x9d\x01\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x33\n\x08progress\x18\x03 \x03(\x0b\x32!.noetl.command.v1.CommandProgress\"S\n\x0f\x43ommandProgress\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x15\n\rprogress_json\x18\x02 \x01(\x0c\"q\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x30\n\nunanswered\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xba\x01\n\x0bParkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x0cParkResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\"Y\n\x14PassDeadlinesRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x07through\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Q\n\x15PassDeadlinesResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x05\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x10\n\x08\x63\x61scades\x18\x03 \x01(\x08\"\x96\x01\n\x05\x43hunk\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x03 \x01(\x05\x12\x13\n\x0b\x63hunk_index\x18\x04 \x01(\x03\x12\x11\n\trow_count\x18\x05 \x01(\x03\x12\x10\n\x08has_more\x18\x06 \x01(\x08\x12)\n\x04rows\x18\x07 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"*\n\x0bStreamPlace\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x05\x12\r\n\x05\x63hunk\x18\x02 \x01(\x03\"\x8f\x01\n\x10TellChunkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.noetl.command.v1.Chunk\"\"\n\x11TellChunkResponse\x12\r\n\x05taken\x18\x01 \x01(\x08\"o\n\x0cSteerRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12-\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1d.noetl.command.v1.SteerAction\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"7\n\rSteerResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x0e\n\x06status\x18\x02 \x01(\t\"R\n\rNoticeRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\"\x10\n\x0eNoticeResponse*\\\n\x0bSteerAction\x12\x1c\n\x18STEER_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12STEER_ACTION_PAUSE\x10\x01\x12\x17\n\x13STEER_ACTION_RESUME\x10\x02\x32\xe9\x05\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12\x45\n\x04Park\x12\x1d.noetl.command.v1.ParkRequest\x1a\x1e.noetl.command.v1.ParkResponse\x12T\n\tTellChunk\x12\".noetl.command.v1.TellChunkRequest\x1a#.noetl.command.v1.TellChunkResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponse\x12`\n\rPassDeadlines\x12&.noetl.command.v1.PassDeadlinesRequest\x1a\'.noetl.command.v1.PassDeadlinesResponse\x12H\n\x05Steer\x12\x1e.noetl.command.v1.SteerRequest\x1a\x1f.noetl.command.v1.SteerResponse\x12K\n\x06Notice\x12\x1f.noetl.command.v1.NoticeRequest\x1a .noetl.command.v1.NoticeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enoetl/command/v1/command.proto\x12\x10noetl.command.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\x1a\x1anoetl/event/v1/event.proto\"h\n\x06Worker\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0f\n\x07locator\x18\x03 \x01(\t\x12,\n\x08locality\x18\x04 \x01(\x0b\x32\x1a.noetl.command.v1.Locality\"c\n\x08Locality\x12\x13\n\x0bprefer_node\x18\x01 \x01(\t\x12\x13\n\x0bprefer_zone\x18\x02 \x01(\t\x12\x14\n\x0cmax_distance\x18\x03 \x01(\t\x12\x17\n\x0fsource_locality\x18\x04 \x01(\t\"6\n\nCommandKey\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x12\n\ncommand_id\x18\x02 \x01(\t\"/\n\nStepResult\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x13\n\x0bresult_json\x18\x02 \x01(\x0c\"\xa2\x05\n\x07\x43ommand\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x12\n\ncatalog_id\x18\x04 \x01(\t\x12\x0c\n\x04step\x18\x05 \x01(\t\x12\x12\n\nactivation\x18\x06 \x01(\x05\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12-\n\x08workload\x18\x08 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12-\n\x07results\x18\t \x03(\x0b\x32\x1c.noetl.command.v1.StepResult\x12(\n\x05lease\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05trace\x18\x0b \x01(\t\x12\x12\n\ncause_step\x18\x0c \x01(\t\x12\x17\n\x0fidempotency_key\x18\r \x01(\t\x12-\n\tissued_at\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\tvariables\x18\x0f \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12\x17\n\x0f\x65valuation_json\x18\x10 \x01(\x0c\x12,\n\x06parked\x18( \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12\x0c\n\x04pool\x18) \x01(\t\x12&\n\x05\x63hunk\x18< \x01(\x0b\x32\x17.noetl.command.v1.Chunk\x12/\n\x08streamed\x18= \x01(\x0b\x32\x1d.noetl.command.v1.StreamPlace\x12(\n\x04item\x18\x14 \x01(\x0b\x32\x1a.noetl.command.v1.LoopItem\"x\n\nParkedCall\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\t\x12\x1a\n\x12\x63hild_execution_id\x18\x02 \x01(\t\x12-\n\x08pipeline\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x0e\n\x06status\x18\x04 \x01(\t\"~\n\x08LoopItem\x12\x0f\n\x07loop_id\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x05\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x12\n\nvalue_json\x18\x04 \x01(\x0c\x12/\n\ncollection\x18\x05 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"\x9f\x01\n\tVariables\x12\x13\n\x0bvalues_json\x18\x01 \x01(\x0c\x12\x33\n\x04refs\x18\x02 \x03(\x0b\x32%.noetl.command.v1.Variables.RefsEntry\x1aH\n\tRefsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef:\x02\x38\x01\"d\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"v\n\x0c\x43laimOutcome\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x07\x63ommand\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"A\n\rClaimResponse\x12\x30\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1e.noetl.command.v1.ClaimOutcome\"\x9a\x01\n\x0bWaitRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12\x0c\n\x04room\x18\x02 \x01(\x05\x12\'\n\x04wait\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x04held\x18\x04 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\";\n\x0cWaitResponse\x12+\n\x08\x63ommands\x18\x01 \x03(\x0b\x32\x19.noetl.command.v1.Command\"\xe4\x01\n\x0f\x43ompleteRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x12\n\nwants_next\x18\x04 \x01(\x08\x12(\n\x03set\x18\x05 \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"S\n\x10\x43ompleteResponse\x12\'\n\x04next\x18\x01 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\x9d\x01\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12*\n\x04keys\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x33\n\x08progress\x18\x03 \x03(\x0b\x32!.noetl.command.v1.CommandProgress\"S\n\x0f\x43ommandProgress\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x15\n\rprogress_json\x18\x02 \x01(\x0c\"q\n\x11HeartbeatResponse\x12*\n\x04lost\x18\x01 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\x30\n\nunanswered\x18\x02 \x03(\x0b\x32\x1c.noetl.command.v1.CommandKey\"\xba\x01\n\x0bParkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12*\n\x04\x63\x61ll\x18\x03 \x01(\x0b\x32\x1c.noetl.command.v1.ParkedCall\x12*\n\x07timeout\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"&\n\x0cParkResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\"\xa3\x01\n\x0e\x41\x62\x61ndonRequest\x12)\n\x03key\x18\x01 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\"?\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x14\n\x0cnext_attempt\x18\x02 \x01(\x05\"Y\n\x14PassDeadlinesRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x07through\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Q\n\x15PassDeadlinesResponse\x12\x0e\n\x06passed\x18\x01 \x01(\x05\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x10\n\x08\x63\x61scades\x18\x03 \x01(\x08\"\x96\x01\n\x05\x43hunk\x12\x0c\n\x04step\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x0c\n\x04\x63\x61ll\x18\x03 \x01(\x05\x12\x13\n\x0b\x63hunk_index\x18\x04 \x01(\x03\x12\x11\n\trow_count\x18\x05 \x01(\x03\x12\x10\n\x08has_more\x18\x06 \x01(\x08\x12)\n\x04rows\x18\x07 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"*\n\x0bStreamPlace\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x05\x12\r\n\x05\x63hunk\x18\x02 \x01(\x03\"\x8f\x01\n\x10TellChunkRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12)\n\x03key\x18\x02 \x01(\x0b\x32\x1c.noetl.command.v1.CommandKey\x12&\n\x05\x63hunk\x18\x03 \x01(\x0b\x32\x17.noetl.command.v1.Chunk\"\"\n\x11TellChunkResponse\x12\r\n\x05taken\x18\x01 \x01(\x08\"o\n\x0cSteerRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12-\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1d.noetl.command.v1.SteerAction\x12\n\n\x02\x62y\x18\x03 \x01(\t\x12\x0e\n\x06reason\x18\x04 \x01(\t\"7\n\rSteerResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x12\x0e\n\x06status\x18\x02 \x01(\t\"R\n\rNoticeRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12+\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\"\x10\n\x0eNoticeResponse*\\\n\x0bSteerAction\x12\x1c\n\x18STEER_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12STEER_ACTION_PAUSE\x10\x01\x12\x17\n\x13STEER_ACTION_RESUME\x10\x02\x32\xb0\x06\n\x0e\x43ommandService\x12H\n\x05\x43laim\x12\x1e.noetl.command.v1.ClaimRequest\x1a\x1f.noetl.command.v1.ClaimResponse\x12\x45\n\x04Wait\x12\x1d.noetl.command.v1.WaitRequest\x1a\x1e.noetl.command.v1.WaitResponse\x12Q\n\x08\x43omplete\x12!.noetl.command.v1.CompleteRequest\x1a\".noetl.command.v1.CompleteResponse\x12T\n\tHeartbeat\x12\".noetl.command.v1.HeartbeatRequest\x1a#.noetl.command.v1.HeartbeatResponse\x12\x45\n\x04Park\x12\x1d.noetl.command.v1.ParkRequest\x1a\x1e.noetl.command.v1.ParkResponse\x12T\n\tTellChunk\x12\".noetl.command.v1.TellChunkRequest\x1a#.noetl.command.v1.TellChunkResponse\x12N\n\x07\x41\x62\x61ndon\x12 .noetl.command.v1.AbandonRequest\x1a!.noetl.command.v1.AbandonResponse\x12`\n\rPassDeadlines\x12&.noetl.command.v1.PassDeadlinesRequest\x1a\'.noetl.command.v1.PassDeadlinesResponse\x12H\n\x05Steer\x12\x1e.noetl.command.v1.SteerRequest\x1a\x1f.noetl.command.v1.SteerResponse\x12K\n\x06Notice\x12\x1f.noetl.command.v1.NoticeRequest\x1a .noetl.command.v1.NoticeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,8 +37,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VARIABLES_REFSENTRY']._loaded_options = None
   _globals['_VARIABLES_REFSENTRY']._serialized_options = b'8\001'
-  _globals['_STEERACTION']._serialized_start=3826
-  _globals['_STEERACTION']._serialized_end=3918
+  _globals['_STEERACTION']._serialized_start=4044
+  _globals['_STEERACTION']._serialized_end=4136
   _globals['_WORKER']._serialized_start=175
   _globals['_WORKER']._serialized_end=279
   _globals['_LOCALITY']._serialized_start=281
@@ -63,44 +63,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLAIMOUTCOME']._serialized_end=1796
   _globals['_CLAIMRESPONSE']._serialized_start=1798
   _globals['_CLAIMRESPONSE']._serialized_end=1863
-  _globals['_COMPLETEREQUEST']._serialized_start=1866
-  _globals['_COMPLETEREQUEST']._serialized_end=2094
-  _globals['_COMPLETERESPONSE']._serialized_start=2096
-  _globals['_COMPLETERESPONSE']._serialized_end=2179
-  _globals['_HEARTBEATREQUEST']._serialized_start=2182
-  _globals['_HEARTBEATREQUEST']._serialized_end=2339
-  _globals['_COMMANDPROGRESS']._serialized_start=2341
-  _globals['_COMMANDPROGRESS']._serialized_end=2424
-  _globals['_HEARTBEATRESPONSE']._serialized_start=2426
-  _globals['_HEARTBEATRESPONSE']._serialized_end=2539
-  _globals['_PARKREQUEST']._serialized_start=2542
-  _globals['_PARKREQUEST']._serialized_end=2728
-  _globals['_PARKRESPONSE']._serialized_start=2730
-  _globals['_PARKRESPONSE']._serialized_end=2768
-  _globals['_ABANDONREQUEST']._serialized_start=2771
-  _globals['_ABANDONREQUEST']._serialized_end=2934
-  _globals['_ABANDONRESPONSE']._serialized_start=2936
-  _globals['_ABANDONRESPONSE']._serialized_end=2999
-  _globals['_PASSDEADLINESREQUEST']._serialized_start=3001
-  _globals['_PASSDEADLINESREQUEST']._serialized_end=3090
-  _globals['_PASSDEADLINESRESPONSE']._serialized_start=3092
-  _globals['_PASSDEADLINESRESPONSE']._serialized_end=3173
-  _globals['_CHUNK']._serialized_start=3176
-  _globals['_CHUNK']._serialized_end=3326
-  _globals['_STREAMPLACE']._serialized_start=3328
-  _globals['_STREAMPLACE']._serialized_end=3370
-  _globals['_TELLCHUNKREQUEST']._serialized_start=3373
-  _globals['_TELLCHUNKREQUEST']._serialized_end=3516
-  _globals['_TELLCHUNKRESPONSE']._serialized_start=3518
-  _globals['_TELLCHUNKRESPONSE']._serialized_end=3552
-  _globals['_STEERREQUEST']._serialized_start=3554
-  _globals['_STEERREQUEST']._serialized_end=3665
-  _globals['_STEERRESPONSE']._serialized_start=3667
-  _globals['_STEERRESPONSE']._serialized_end=3722
-  _globals['_NOTICEREQUEST']._serialized_start=3724
-  _globals['_NOTICEREQUEST']._serialized_end=3806
-  _globals['_NOTICERESPONSE']._serialized_start=3808
-  _globals['_NOTICERESPONSE']._serialized_end=3824
-  _globals['_COMMANDSERVICE']._serialized_start=3921
-  _globals['_COMMANDSERVICE']._serialized_end=4666
+  _globals['_WAITREQUEST']._serialized_start=1866
+  _globals['_WAITREQUEST']._serialized_end=2020
+  _globals['_WAITRESPONSE']._serialized_start=2022
+  _globals['_WAITRESPONSE']._serialized_end=2081
+  _globals['_COMPLETEREQUEST']._serialized_start=2084
+  _globals['_COMPLETEREQUEST']._serialized_end=2312
+  _globals['_COMPLETERESPONSE']._serialized_start=2314
+  _globals['_COMPLETERESPONSE']._serialized_end=2397
+  _globals['_HEARTBEATREQUEST']._serialized_start=2400
+  _globals['_HEARTBEATREQUEST']._serialized_end=2557
+  _globals['_COMMANDPROGRESS']._serialized_start=2559
+  _globals['_COMMANDPROGRESS']._serialized_end=2642
+  _globals['_HEARTBEATRESPONSE']._serialized_start=2644
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2757
+  _globals['_PARKREQUEST']._serialized_start=2760
+  _globals['_PARKREQUEST']._serialized_end=2946
+  _globals['_PARKRESPONSE']._serialized_start=2948
+  _globals['_PARKRESPONSE']._serialized_end=2986
+  _globals['_ABANDONREQUEST']._serialized_start=2989
+  _globals['_ABANDONREQUEST']._serialized_end=3152
+  _globals['_ABANDONRESPONSE']._serialized_start=3154
+  _globals['_ABANDONRESPONSE']._serialized_end=3217
+  _globals['_PASSDEADLINESREQUEST']._serialized_start=3219
+  _globals['_PASSDEADLINESREQUEST']._serialized_end=3308
+  _globals['_PASSDEADLINESRESPONSE']._serialized_start=3310
+  _globals['_PASSDEADLINESRESPONSE']._serialized_end=3391
+  _globals['_CHUNK']._serialized_start=3394
+  _globals['_CHUNK']._serialized_end=3544
+  _globals['_STREAMPLACE']._serialized_start=3546
+  _globals['_STREAMPLACE']._serialized_end=3588
+  _globals['_TELLCHUNKREQUEST']._serialized_start=3591
+  _globals['_TELLCHUNKREQUEST']._serialized_end=3734
+  _globals['_TELLCHUNKRESPONSE']._serialized_start=3736
+  _globals['_TELLCHUNKRESPONSE']._serialized_end=3770
+  _globals['_STEERREQUEST']._serialized_start=3772
+  _globals['_STEERREQUEST']._serialized_end=3883
+  _globals['_STEERRESPONSE']._serialized_start=3885
+  _globals['_STEERRESPONSE']._serialized_end=3940
+  _globals['_NOTICEREQUEST']._serialized_start=3942
+  _globals['_NOTICEREQUEST']._serialized_end=4024
+  _globals['_NOTICERESPONSE']._serialized_start=4026
+  _globals['_NOTICERESPONSE']._serialized_end=4042
+  _globals['_COMMANDSERVICE']._serialized_start=4139
+  _globals['_COMMANDSERVICE']._serialized_end=4955
 # @@protoc_insertion_point(module_scope)

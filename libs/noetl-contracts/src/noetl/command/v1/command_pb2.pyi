@@ -507,6 +507,70 @@ class ClaimResponse(_message.Message):
 Global___ClaimResponse: _TypeAlias = ClaimResponse  # noqa: Y015
 
 @_typing.final
+class WaitRequest(_message.Message):
+    """Request of Wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKER_FIELD_NUMBER: _builtins.int
+    ROOM_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    room: _builtins.int
+    """For how many commands it has room; with 0 it no longer waits."""
+    @_builtins.property
+    def worker(self) -> Global___Worker:
+        """Who waits; commands of its pool are claimed for it."""
+
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """For how long; the planner may answer sooner."""
+
+    @_builtins.property
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommandKey]:
+        """What it holds: a command that it was given and that is missing here is given again."""
+
+    def __init__(
+        self,
+        *,
+        worker: Global___Worker | None = ...,
+        room: _builtins.int = ...,
+        wait: _duration_pb2.Duration | None = ...,
+        held: _abc.Iterable[Global___CommandKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait", "worker", b"worker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["held", b"held", "room", b"room", "wait", b"wait", "worker", b"worker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitRequest: _TypeAlias = WaitRequest  # noqa: Y015
+
+@_typing.final
+class WaitResponse(_message.Message):
+    """Response of Wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMMANDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def commands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Command]:
+        """What was claimed for the worker; none if nothing came."""
+
+    def __init__(
+        self,
+        *,
+        commands: _abc.Iterable[Global___Command] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commands", b"commands"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitResponse: _TypeAlias = WaitResponse  # noqa: Y015
+
+@_typing.final
 class CompleteRequest(_message.Message):
     """Request of Complete."""
 

@@ -40,6 +40,11 @@ class CommandServiceStub:
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ClaimRequest.SerializeToString,
                 response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ClaimResponse.FromString,
                 _registered_method=True)
+        self.Wait = channel.unary_unary(
+                '/noetl.command.v1.CommandService/Wait',
+                request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.WaitRequest.SerializeToString,
+                response_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.WaitResponse.FromString,
+                _registered_method=True)
         self.Complete = channel.unary_unary(
                 '/noetl.command.v1.CommandService/Complete',
                 request_serializer=noetl_dot_command_dot_v1_dot_command__pb2.CompleteRequest.SerializeToString,
@@ -88,6 +93,14 @@ class CommandServiceServicer:
 
     def Claim(self, request, context):
         """Claims commands; the append is the claim. Safe to repeat by the same worker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Wait(self, request, context):
+        """Waits until commands are issued, which are claimed for the worker in the same append; answers when there is one, when
+        the time is over, or when the worker waits again: then at once. Safe to repeat, and to lose.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +169,11 @@ def add_CommandServiceServicer_to_server(servicer, server):
                     servicer.Claim,
                     request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.ClaimRequest.FromString,
                     response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.ClaimResponse.SerializeToString,
+            ),
+            'Wait': grpc.unary_unary_rpc_method_handler(
+                    servicer.Wait,
+                    request_deserializer=noetl_dot_command_dot_v1_dot_command__pb2.WaitRequest.FromString,
+                    response_serializer=noetl_dot_command_dot_v1_dot_command__pb2.WaitResponse.SerializeToString,
             ),
             'Complete': grpc.unary_unary_rpc_method_handler(
                     servicer.Complete,
@@ -226,6 +244,33 @@ class CommandService:
             '/noetl.command.v1.CommandService/Claim',
             noetl_dot_command_dot_v1_dot_command__pb2.ClaimRequest.SerializeToString,
             noetl_dot_command_dot_v1_dot_command__pb2.ClaimResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Wait(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.command.v1.CommandService/Wait',
+            noetl_dot_command_dot_v1_dot_command__pb2.WaitRequest.SerializeToString,
+            noetl_dot_command_dot_v1_dot_command__pb2.WaitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,10 @@ class CommandServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CommandServiceAsyncStub: ...
     Claim: _grpc.UnaryUnaryMultiCallable[_command_pb2.ClaimRequest, _command_pb2.ClaimResponse]
     """Claims commands; the append is the claim. Safe to repeat by the same worker."""
+    Wait: _grpc.UnaryUnaryMultiCallable[_command_pb2.WaitRequest, _command_pb2.WaitResponse]
+    """Waits until commands are issued, which are claimed for the worker in the same append; answers when there is one, when
+    the time is over, or when the worker waits again: then at once. Safe to repeat, and to lose.
+    """
     Complete: _grpc.UnaryUnaryMultiCallable[_command_pb2.CompleteRequest, _command_pb2.CompleteResponse]
     """Takes the result of a command and may hand back the next one. Safe to repeat."""
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_command_pb2.HeartbeatRequest, _command_pb2.HeartbeatResponse]
@@ -59,6 +63,10 @@ class CommandServiceAsyncStub(CommandServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Claim: _aio.UnaryUnaryMultiCallable[_command_pb2.ClaimRequest, _command_pb2.ClaimResponse]  # type: ignore[assignment]
     """Claims commands; the append is the claim. Safe to repeat by the same worker."""
+    Wait: _aio.UnaryUnaryMultiCallable[_command_pb2.WaitRequest, _command_pb2.WaitResponse]  # type: ignore[assignment]
+    """Waits until commands are issued, which are claimed for the worker in the same append; answers when there is one, when
+    the time is over, or when the worker waits again: then at once. Safe to repeat, and to lose.
+    """
     Complete: _aio.UnaryUnaryMultiCallable[_command_pb2.CompleteRequest, _command_pb2.CompleteResponse]  # type: ignore[assignment]
     """Takes the result of a command and may hand back the next one. Safe to repeat."""
     Heartbeat: _aio.UnaryUnaryMultiCallable[_command_pb2.HeartbeatRequest, _command_pb2.HeartbeatResponse]  # type: ignore[assignment]
@@ -86,6 +94,16 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.ClaimResponse, _abc.Awaitable[_command_pb2.ClaimResponse]]:
         """Claims commands; the append is the claim. Safe to repeat by the same worker."""
+
+    @_abc_1.abstractmethod
+    def Wait(
+        self,
+        request: _command_pb2.WaitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_command_pb2.WaitResponse, _abc.Awaitable[_command_pb2.WaitResponse]]:
+        """Waits until commands are issued, which are claimed for the worker in the same append; answers when there is one, when
+        the time is over, or when the worker waits again: then at once. Safe to repeat, and to lose.
+        """
 
     @_abc_1.abstractmethod
     def Complete(
