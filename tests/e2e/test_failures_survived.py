@@ -139,12 +139,15 @@ def test_a_follower_sees_every_event_once_although_the_server_is_killed(stack: L
     assert out.count('"command.completed"') == 2
 
 
-def test_what_is_started_while_nats_is_down_runs_when_it_is_back(stack: LocalStack, gate: Gate) -> None:
+def test_what_is_started_while_nats_is_down_runs_on_a_worker_that_waits_or_when_it_is_back(
+    stack: LocalStack, gate: Gate
+) -> None:
     gate.open()
     with stack.held_down("nats"):
         execution_id = gate.start()
         status = stack.noetl("status", execution_id, "-o", "json")
-        assert (status.code, status.document["status"]) == (0, "RUNNING")
+        assert status.code == 0
+        assert status.document["status"] in ("RUNNING", "COMPLETED")
 
     ended = stack.noetl("events", execution_id, "--follow", "--timeout", "90")
     assert ended.code == 0, ended
