@@ -176,7 +176,7 @@ async def test_a_wait_that_is_over_still_hears_of_an_append_under_way() -> None:
     wait = asyncio.create_task(waiting.wait(ADA, room=2, held=(), seconds=0.01, again=lambda worker, key: None))
     await asyncio.sleep(0)
     picked, other = waiting.pick("default"), waiting.pick("default")
-    assert picked is other is not None
+    assert picked is not None and picked is other
     await until(lambda: picked.is_over)
     assert waiting.pick("default") is None
 
