@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,3 +106,19 @@ PLACES = (("n1", "z1"), ("n2", "z2"), ("n3", "z3"))
 def _id(outcome: FrameClaim) -> str:
     assert outcome.frame is not None
     return outcome.frame.key.frame_id
+
+
+async def test_a_command_is_not_handed_to_who_waits_too_far_away() -> None:
+    planning = await Planning().start(LINE)
+    far, near = worker("n2", max_distance=Distance.NODE), worker("n3", max_distance=Distance.ZONE)
+    waits = [
+        asyncio.create_task(planning.actors.wait_for_commands(one, room=1, held=(), seconds=60.0))
+        for one in (far, near)
+    ]
+
+    await run_a(planning, "a", worker("n1"))
+
+    (command,) = await waits[1]
+    assert command.step == "b"
+    assert await planning.actors.wait_for_commands(far, room=0, held=(), seconds=0.0) == ()
+    assert await waits[0] == ()

@@ -361,7 +361,7 @@ class TurnPlanner:
         if turn.state.execution.status is not ExecutionStatus.RUNNING:
             return False
         waiting = self._rules.waiting
-        waiter = waiting.pick(command.pool)
+        waiter = waiting.pick(command.pool, suits=lambda worker: placement_of(turn.state, command, worker).is_allowed)
         if waiter is None:
             return False
         try:

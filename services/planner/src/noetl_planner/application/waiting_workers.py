@@ -75,18 +75,19 @@ class WaitingWorkers:
             self._leave(waiter)
         return tuple(waiter.granted)
 
-    def pick(self, pool: str) -> Waiter | None:
+    def pick(self, pool: str, *, suits: Callable[[Worker], bool] = lambda worker: True) -> Waiter | None:
         """Somebody with room for a command of this pool; to be told with `hand_over` or `put_back`."""
-        waiting = self._pools.get(pool)
-        while waiting:
-            waiter = waiting.popleft()
-            if waiter.is_over or waiter.room <= 0:
-                continue
-            waiter.room -= 1
-            waiter.in_turns += 1
-            waiting.append(waiter)
-            return waiter
-        return None
+        waiting = self._pools.get(pool, ())
+        for waiter in waiting:
+            if not waiter.is_over and waiter.room > 0 and suits(waiter.worker):
+                break
+        else:
+            return None
+        self._pools[pool].remove(waiter)
+        self._pools[pool].append(waiter)
+        waiter.room -= 1
+        waiter.in_turns += 1
+        return waiter
 
     def hand_over(self, waiter: Waiter, command: GrantedCommand) -> None:
         """The append has claimed it; the worker hears of it, and of nothing that comes later."""
