@@ -68,7 +68,8 @@ class WaitAtPlanners:
                     self._follow(await self._addresses())
                 except NoetlError as exc:
                     logger.debug("worker.wait_failed", reason=exc.message)
-                await asyncio.sleep(self._every_seconds)
+                # Until somebody plans there is nobody to wait at, and soon there may be.
+                await asyncio.sleep(self._every_seconds if self._tasks else min(self._every_seconds, RETRY_SECONDS[0]))
         finally:
             await self._give_up(list(self._tasks))
 
