@@ -7,17 +7,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-import asyncpg
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import EventLogClient
 from noetl_contracts.subjects import EVENTS_STREAM, STREAM_VERSION, event_subject
-from noetl_core.ids import Snowflake
 from noetl_core.sharding import shard_of
 
-from benchmarks.drafts import ORGANIZATION, TENANT, one_event, start_requests
+from benchmarks.drafts import ORGANIZATION, TENANT, new_execution_ids, one_event, start_requests
 from benchmarks.figures import Figure, latency_figures
 from benchmarks.stack import Stack
 
@@ -31,10 +29,7 @@ async def measure_delivery(stack: Stack, *, seconds: float, say: Callable[[str],
     """One append after another; the next begins when the last was delivered."""
     await stack.settle()
     addresses = stack.addresses
-    connection = await asyncpg.connect(addresses.owner_dsn)
-    node = await connection.fetchval("SELECT nextval('noetl.snowflake_node')")
-    await connection.close()
-    execution_id = Snowflake(node).next(time.time_ns() // 1_000_000)
+    (execution_id,) = await new_execution_ids(addresses.owner_dsn, 1)
     appends, from_call, from_return = [], [], []
     async with open_channel(addresses.api, token=addresses.service_token) as channel:
         log = EventLogClient(channel)

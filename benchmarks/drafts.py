@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
+import asyncpg
 from noetl.event.v1 import event_pb2 as pb
 from noetl_contracts.mapping.events import append_message, draft_message
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.envelope import Draft
+from noetl_core.ids import Snowflake
 
 TENANT = "default"
 ORGANIZATION = "default"
@@ -18,6 +21,16 @@ _TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 _DIGEST = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
 _STREAMS_PER_START = 50
 _EVENTS_PER_AGGREGATE = 5
+
+
+async def new_execution_ids(owner_dsn: str, count: int) -> tuple[int, ...]:
+    """Ids that are nobody else's, since their node number was drawn for them."""
+    connection = await asyncpg.connect(owner_dsn)
+    try:
+        ids = Snowflake(await connection.fetchval("SELECT nextval('noetl.snowflake_node')"))
+    finally:
+        await connection.close()
+    return tuple(ids.next(time.time_ns() // 1_000_000) for _ in range(count))
 
 
 def start_requests(execution_ids: Sequence[int]) -> list[AppendRequest]:

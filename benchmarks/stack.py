@@ -46,6 +46,8 @@ class Addresses:
     service_token: str = field(repr=False)
     owner_dsn: str = field(repr=False)
     nats_url: str = field(repr=False)
+    projector: str
+    projector_ops: str
 
 
 class Stack:
@@ -64,6 +66,8 @@ class Stack:
             service_token=credentials.service_token_file.read_text(encoding="utf-8").strip(),
             owner_dsn=PostgresCluster(directory=home.root / "postgres", port=ports["postgres"]).dsn(DATABASE),
             nats_url=nats.url,
+            projector=f"127.0.0.1:{ports['projector.grpc']}",
+            projector_ops=f"127.0.0.1:{ports['projector.ops']}",
         )
 
     def pid(self, component: str) -> int:

@@ -26,6 +26,7 @@ from benchmarks.machine import machine_facts
 from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
 from benchmarks.processor_time import Others
+from benchmarks.projection import measure_projection
 from benchmarks.spark_words import measure_spark
 from benchmarks.stack import Stack, running_stack
 from benchmarks.throughput import measure_throughput
@@ -56,6 +57,12 @@ CHAPTERS = (
     Chapter(name="delivery", help="commit to consumer", measure=measure_delivery, share=1.5),
     Chapter(name="concurrency", help="50 two-step playbooks at once", measure=measure_concurrency, share=2.5),
     Chapter(name="steps", help="an execution of 10,000 steps", measure=measure_long_runs, share=1.0),
+    Chapter(
+        name="projection",
+        help="lag of rows and status reads under 2,000 events/s",
+        measure=measure_projection,
+        share=2.5,
+    ),
     Chapter(name="append", help="events/s as a share of plain INSERTs", measure=measure_throughput, share=0.5),
     Chapter(name="payloads", help="64 MiB from shared memory, disk and S3", measure=measure_payloads, share=0.5),
     Chapter(name="results", help="a step that returns 500 MB", measure=measure_large_results, share=0.5),
