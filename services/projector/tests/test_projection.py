@@ -73,7 +73,7 @@ class Process:
             epoch=self.epochs.get,
             fenced=self.lose,
             known=self.known,
-            signals=self.signals,
+            told=self.signals,
             checkpoints=self.checkpoints,
             barriers=self.barriers,
             snapshots=KeepSnapshots(

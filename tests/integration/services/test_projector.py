@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import random
+import signal
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -24,7 +26,7 @@ from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import EVENTS_STREAM, event_subject
 from noetl_core.checkpoints.events import CheckpointCommitted
 from noetl_core.envelope import Draft, StoredEvent
-from noetl_core.errors import NotFound
+from noetl_core.errors import NoetlError, NotFound
 from noetl_core.execution_view import execution_view
 from noetl_core.fold import empty
 from noetl_core.ids import Snowflake
@@ -625,3 +627,51 @@ async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapsh
         while replay.version < 1102:
             replay.take((await scene.log.read(None, execution_id, from_version=replay.version + 1)).events)
     assert went_on.result().checksums() == whole.result().checksums()
+
+
+def answering_pid(projector: ServiceProcess) -> int:
+    """The process that answers queries, a child of the one that folds."""
+    (child,) = Path(f"/proc/{projector.pid}/task/{projector.pid}/children").read_text().split()
+    return int(child)
+
+
+async def test_queries_are_answered_while_the_process_that_folds_stands_still(scene: Scene) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector() as projector:
+        await until_owned((projector, 64))
+        await scene.append(history)
+        await scene.settled(history)
+        async with queries(projector) as client:
+            projector.freeze()
+            try:
+                view = await client.get_execution(SCOPE, history.execution_id)
+            finally:
+                projector.thaw()
+            assert (view.status, view.stream_version) == ("COMPLETED", 18)
+        await until(lambda: 'method="/noetl.projection.v1' in get(projector, "/metrics"), seconds=60)
+        assert json.loads(get(projector, "/health"))["checks"]["queries"]["ok"]
+
+
+async def test_a_process_that_answers_queries_comes_back_at_its_address_and_goes_with_its_parent(
+    scene: Scene,
+) -> None:
+    history = two_steps(History(new_id()))
+    with scene.projector() as projector:
+        await until_owned((projector, 64))
+        await scene.append(history)
+        await scene.settled(history)
+        first = answering_pid(projector)
+        os.kill(first, signal.SIGKILL)
+
+        async def answers() -> bool:
+            async with queries(projector) as client:
+                try:
+                    return (await client.get_execution(SCOPE, history.execution_id)).stream_version == 18
+                except NoetlError:
+                    return False
+
+        await until(answers, seconds=60)
+        second = answering_pid(projector)
+        assert second != first
+        projector.kill()
+        await until(lambda: not Path(f"/proc/{second}").exists(), seconds=60)

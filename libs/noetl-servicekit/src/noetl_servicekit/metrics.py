@@ -1,6 +1,6 @@
 """Prometheus metrics, each declared once, on a registry of its own: a test can make a process twice."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,6 +45,7 @@ class MetricSet:
     def __init__(self, *, with_process_metrics: bool = False) -> None:
         self.registry = CollectorRegistry()
         self._declared: list[MetricSpec] = []
+        self._also: list[Callable[[], bytes]] = []
         if with_process_metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
@@ -77,7 +78,11 @@ class MetricSet:
 
     def render(self) -> tuple[bytes, str]:
         """What `/metrics` answers: body and content type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self.registry) + b"".join(other() for other in self._also), CONTENT_TYPE_LATEST
+
+    def also(self, shown: Callable[[], bytes]) -> None:
+        """Show what another process of this service has counted; its metrics are others than those here."""
+        self._also.append(shown)
 
     def value(self, name: str, **labels: str) -> float:
         """The current value of a sample, 0 if there was none yet."""

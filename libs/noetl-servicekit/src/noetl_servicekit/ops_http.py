@@ -13,7 +13,7 @@ from noetl_servicekit.metrics import MetricSet
 
 
 def ops_app(*, metrics: MetricSet, health: Health, extra_routes: Sequence[BaseRoute] = ()) -> Starlette:
-    """`/metrics`, `/health/live`, `/health/ready`, and what a service adds, such as `/summary`."""
+    """`/metrics`, `/health/live`, `/health/ready` (as `/health` too), and what a service adds, such as `/summary`."""
 
     async def show_metrics(request: Request) -> Response:
         body, content_type = metrics.render()
@@ -33,6 +33,7 @@ def ops_app(*, metrics: MetricSet, health: Health, extra_routes: Sequence[BaseRo
             Route("/metrics", show_metrics),
             Route("/health/live", live),
             Route("/health/ready", ready),
+            Route("/health", ready),
             *extra_routes,
         ],
         exception_handlers=PROBLEM_HANDLERS,

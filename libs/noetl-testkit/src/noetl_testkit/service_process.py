@@ -60,6 +60,12 @@ class ServiceProcess:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process, as long as it is there."""
+        assert self._process is not None
+        return self._process.pid
+
     def port(self, name: str) -> int:
         """A port that it has bound."""
         return int(json.loads(self._ready_file.read_text("utf-8"))["ports"][name])

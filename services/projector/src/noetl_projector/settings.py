@@ -16,6 +16,7 @@ class Settings:
 
     postgres_dsn: str = field(repr=False)
     postgres_pool_max: int
+    query_pool_max: int
     api_address: str
     nats_url: str = field(repr=False)
     nats_token: str = field(repr=False)
@@ -39,6 +40,7 @@ class Settings:
         settings = cls(
             postgres_dsn=env.secret("NOETL_POSTGRES_DSN"),
             postgres_pool_max=env.integer("NOETL_POSTGRES_POOL_MAX_SIZE", default=5, minimum=2, maximum=100),
+            query_pool_max=env.integer("NOETL_PROJECTOR_QUERY_POOL_MAX_SIZE", default=3, minimum=1, maximum=100),
             api_address=env.text("NOETL_API_ADDRESS"),
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),

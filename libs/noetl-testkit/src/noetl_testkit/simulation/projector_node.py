@@ -97,7 +97,7 @@ class ProjectorNode:
             epoch=epoch,
             fenced=self.ownership.fenced,
             known=self._known,
-            signals=signals,
+            told=signals,
             checkpoints=self._checkpoints,
             barriers=self._barriers,
             snapshots=self._snapshots,

@@ -16,7 +16,7 @@ from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCom
 from noetl_core.ports.quiet import QuietExecution
 from noetl_core.sharding import shard_of
 
-from noetl_projector.application.troubles import Troubles
+from noetl_projector.application.troubles import SetsAside
 from noetl_projector.application.version_signals import VersionSignals
 
 OWN_LOOK_SECONDS: Final = 1.0
@@ -36,7 +36,7 @@ class AnswerQueries:
         store: ProjectionStore,
         *,
         signals: VersionSignals,
-        troubles: Troubles,
+        troubles: SetsAside,
         shard_count: int,
         owns: Callable[[int], bool],
         clock: Callable[[], float] = time.monotonic,

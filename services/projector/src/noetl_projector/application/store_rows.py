@@ -15,7 +15,7 @@ from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.fold_events import Folded
 from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
-from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.application.version_signals import Announces
 from noetl_projector.telemetry import ProjectorMetrics
 
 
@@ -44,7 +44,7 @@ class StoreRows:
         epoch: Callable[[int], int | None],
         fenced: Callable[[int], None],
         known: KnownStates,
-        signals: VersionSignals,
+        told: Announces,
         checkpoints: Checkpoints,
         barriers: Barriers,
         snapshots: KeepSnapshots,
@@ -54,7 +54,7 @@ class StoreRows:
         self._epoch = epoch
         self._fenced = fenced
         self._known = known
-        self._signals = signals
+        self._told_of = told
         self._checkpoints = checkpoints
         self._barriers = barriers
         self._snapshots = snapshots
@@ -129,7 +129,7 @@ class StoreRows:
 
     def _was_written(self, row: ProjectedExecution, result: Folded, written: Written) -> None:
         self._known.put(row.shard, row.state)
-        self._signals.announce(row.state.execution.execution_id)
+        self._told_of.announce(row.state.execution.execution_id)
         self._metrics.events_projected.inc(result.events)
         self._metrics.rows_written.inc()
         self._metrics.last_batch_at.set(written.projected_at.timestamp())
@@ -147,7 +147,7 @@ class StoreRows:
     def _was_refused(self, row: ProjectedExecution, refusal: Refusal) -> None:
         execution_id = row.state.execution.execution_id
         self._known.forget(execution_id)
-        self._signals.announce(execution_id)
+        self._told_of.announce(execution_id)
         if refusal.epoch > row.epoch:
             self._metrics.fenced.inc()
             self._fenced(row.shard)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from noetl_servicekit.logging import get_logger
 
@@ -26,6 +26,14 @@ class Trouble:
     def is_quarantined(self) -> bool:
         """Whether it was set aside."""
         return self.failures >= FAILURES_BEFORE_QUARANTINE
+
+
+class SetsAside(Protocol):
+    """Whoever knows what was set aside."""
+
+    def is_quarantined(self, execution_id: int) -> bool:
+        """Whether its events are passed over."""
+        ...
 
 
 class Troubles:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, Protocol
 
 from noetl_core.errors import Overloaded
 
 MAX_WAITING: Final = 10_000
+
+
+class Announces(Protocol):
+    """Whoever lets others know of rows."""
+
+    def announce(self, execution_id: int) -> None:
+        """A row was written."""
+        ...
 
 
 class Moved:

@@ -19,17 +19,13 @@ from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token
 from noetl_core.errors import Unavailable
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.projection_store import ProjectionStore
-from noetl_core.ports.snapshot_store import SnapshotStore
 from noetl_core.replay.snapshots import Rules
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.code_version import code_version
-from noetl_servicekit.env import Address
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
-from noetl_servicekit.tokens import Tokens
 from noetl_servicekit.tracing import current_traceparent
 
-from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.barriers import ROLE, Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.compare_heads import CompareHeads
@@ -39,10 +35,11 @@ from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
-from noetl_projector.application.version_signals import VersionSignals
-from noetl_projector.entrypoints import projection_service
+from noetl_projector.bootstrap.queries import start_queries
 from noetl_projector.entrypoints.checkpointing import checkpoint_regularly
 from noetl_projector.entrypoints.head_comparison import compare_regularly
+from noetl_projector.entrypoints.query_link import ToldRows
+from noetl_projector.entrypoints.query_process import QueryProcess, link_of
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer
 from noetl_projector.entrypoints.summary_http import summary_route
 from noetl_projector.settings import Settings
@@ -52,13 +49,14 @@ from noetl_projector.telemetry import ProjectorMetrics
 class Projector:
     """One projector process; parts are made here and started in `start`."""
 
-    def __init__(self, group: ServiceGroup, settings: Settings) -> None:
+    def __init__(self, group: ServiceGroup, settings: Settings, environment: Mapping[str, str]) -> None:
         self._group = group
+        self._environment = environment
         self._settings = settings
         self._metrics = ProjectorMetrics(group.metrics)
         self._known = KnownStates(settings.cached_executions)
         self._troubles = Troubles()
-        self._signals = VersionSignals()
+        self._told = ToldRows()
         self._hurry = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._ownership: ShardOwnership | None = None
@@ -91,11 +89,10 @@ class Projector:
             )
         )
         store, log, leases = PostgresProjections(pool), EventLogClient(channel), ShardClient(channel)
-        snapshots = PostgresSnapshots(pool)
-        grpc = await self._serve_queries(store, snapshots)
+        grpc = await self._start_queries().address()
         self._snapshots = KeepSnapshots(
             log,
-            snapshots,
+            PostgresSnapshots(pool),
             Rules(code_version=code_version()),
             owns=self._owns,
             metrics=self._metrics,
@@ -117,20 +114,20 @@ class Projector:
         self._start_loops(self._ownership)
         group.ready(grpc=grpc, ops=ops)
 
-    async def _serve_queries(self, store: ProjectionStore, snapshots: SnapshotStore) -> Address:
-        queries = AnswerQueries(
-            store,
-            signals=self._signals,
-            troubles=self._troubles,
-            shard_count=self._settings.ownership.shard_count,
-            owns=self._owns,
+    def _start_queries(self) -> QueryProcess:
+        group, settings = self._group, self._settings
+        queries = QueryProcess(
+            {**self._environment, "NOETL_INSTANCE": group.settings.instance},
+            self._told,
+            listen=settings.grpc_listen,
+            owned=self._owned,
+            quarantined=self._troubles.quarantined,
+            stop_seconds=group.settings.stop_seconds / 2,
         )
-        return await self._group.serve_grpc(
-            self._settings.grpc_listen,
-            register=lambda server: projection_service.register(server, queries, snapshots),
-            service_names=(projection_service.SERVICE_NAME,),
-            tokens=Tokens(self._settings.tokens_file),
-        )
+        group.metrics.also(lambda: queries.metrics)
+        group.health.check("queries", queries.problem)
+        group.loop("queries", queries.run)
+        return queries
 
     def _make_comparison(self, log: EventLog, store: ProjectionStore) -> CompareHeads:
         self._checkpoints = Checkpoints(store, self._metrics)
@@ -140,7 +137,7 @@ class Projector:
             epoch=self._epoch,
             fenced=self._fenced,
             known=self._known,
-            signals=self._signals,
+            told=self._told,
             checkpoints=self._checkpoints,
             barriers=self._barriers,
             snapshots=self._snapshots,
@@ -255,4 +252,10 @@ class Projector:
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
-    await Projector(group, Settings.from_env(os.environ if values is None else values)).start()
+    environment = os.environ if values is None else values
+    settings = Settings.from_env(environment)
+    end = link_of(environment)
+    if end is not None:
+        await start_queries(group, end, environment)
+    else:
+        await Projector(group, settings, environment).start()

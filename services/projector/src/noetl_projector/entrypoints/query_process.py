@@ -1,0 +1,126 @@
+"""The process that answers queries, seen from the one that folds: started with it, told what it needs, ended by it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Final
+
+from noetl_core.errors import Unavailable
+from noetl_servicekit.env import Address
+from noetl_servicekit.logging import get_logger
+
+from noetl_projector.entrypoints.query_link import Link, ToldRows
+
+logger = get_logger()
+
+LINK_VARIABLE: Final = "NOETL_PROJECTOR_QUERY_LINK"
+"""Which file descriptor of the child is its end of the link; set by nobody else."""
+STATE_SECONDS: Final = 1.0
+
+
+class QueryProcess:
+    """Folding takes the processor for milliseconds at a time; who asks for a status does not stand in line for it."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        told: ToldRows,
+        *,
+        listen: Address,
+        owned: Callable[[], Collection[int]],
+        quarantined: Callable[[], Collection[int]],
+        stop_seconds: float,
+    ) -> None:
+        # A process that says that it is ready, or serves the operator, is the one that folds.
+        hidden = ("NOETL_READY_FILE", "NOETL_OPS_LISTEN")
+        self._environment = {name: value for name, value in environment.items() if name not in hidden}
+        self._told = told
+        self._listen = listen
+        self._owned = owned
+        self._quarantined = quarantined
+        self._stop_seconds = stop_seconds
+        self._child: asyncio.subprocess.Process | None = None
+        self._answers = asyncio.Event()
+        self.metrics: bytes = b""
+        """What it has counted, as it is shown."""
+
+    async def address(self) -> Address:
+        """Where it answers, as soon as it does."""
+        await self._answers.wait()
+        return self._listen
+
+    def problem(self) -> str | None:
+        """Why nobody would get an answer now."""
+        return None if self._answers.is_set() else "the process that answers queries does not run"
+
+    async def run(self, beat: Callable[[], None]) -> None:
+        """Until it ends, which it does not by itself; raises then, and is started again, at the same address."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-m",
+                    "noetl_projector",
+                    env={
+                        **self._environment,
+                        "NOETL_GRPC_LISTEN": str(self._listen),
+                        LINK_VARIABLE: str(theirs.fileno()),
+                    },
+                    pass_fds=(theirs.fileno(),),
+                    stdin=asyncio.subprocess.DEVNULL,
+                )
+            link = await Link.over(ours)
+        except OSError as exc:
+            ours.close()
+            raise Unavailable(f"the process that answers queries cannot be started: {exc}") from exc
+        self._told.attach(link)
+        state = asyncio.create_task(self._tell_state(beat))
+        try:
+            async for message in link.messages():
+                self._hear(message)
+            code = await self._child.wait()
+            raise Unavailable(f"the process that answers queries ended with {code}")
+        finally:
+            state.cancel()
+            self._answers.clear()
+            self._told.attach(None)
+            await self._end(self._child)
+            link.close()
+
+    def _hear(self, message: Mapping[str, object]) -> None:
+        if "port" in message:
+            self._listen = Address(host=self._listen.host, port=int(str(message["port"])))
+            logger.info("projector.queries_ready", address=str(self._listen), pid=self._child.pid if self._child else 0)
+            self._answers.set()
+        if "metrics" in message:
+            self.metrics = str(message["metrics"]).encode()
+
+    async def _tell_state(self, beat: Callable[[], None]) -> None:
+        while True:
+            beat()
+            self._told.state(owned=self._owned(), quarantined=self._quarantined())
+            await asyncio.sleep(STATE_SECONDS)
+
+    async def _end(self, child: asyncio.subprocess.Process) -> None:
+        """It finishes the answers that are under way, then goes; or goes at once when that takes too long."""
+        with suppress(ProcessLookupError):
+            if child.returncode is None:
+                child.terminate()
+        try:
+            async with asyncio.timeout(self._stop_seconds):
+                await child.wait()
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+
+def link_of(environment: Mapping[str, str]) -> socket.socket | None:
+    """The end of the link that this process was started with; None in a process that folds."""
+    number = environment.get(LINK_VARIABLE)
+    return None if number is None else socket.socket(fileno=int(number))
