@@ -126,7 +126,7 @@ class Projector:
         )
         group.metrics.also(lambda: queries.metrics)
         group.health.check("queries", queries.problem)
-        group.loop("queries", queries.run)
+        group.loop("query-process", queries.run)
         return queries
 
     def _make_comparison(self, log: EventLog, store: ProjectionStore) -> CompareHeads:
