@@ -525,7 +525,7 @@ async def test_a_row_that_another_replica_has_written_is_not_written_over() -> N
     await one.take(*history.stored[5:9])
 
     assert one.version() == 18
-    assert one.count("projection_stale_records") == 1
+    assert one.metrics.value("noetl_projector_projection_stale_records_total", group="execution") == 1
     await one.take(history.stored[-1])
     assert one.store.writes == 3, "having looked, it knows"
 
@@ -571,7 +571,7 @@ async def test_while_the_database_is_away_nothing_changes_and_messages_come_agai
 
     assert {one_of.attempt for one_of in again} == {2}
     assert rows_of(one.store) == await straight([history])
-    assert one.count("delayed_redelivery_requests") == 18
+    assert one.count("delayed_redelivery_requests") == one.count("redelivery_requests") == 18
     assert one.count("acknowledged_notifications") == 18
     assert await one.pull.fetch(batch=500, wait_seconds=0) == ()
 

@@ -36,7 +36,20 @@ class ProjectorMetrics:
             "Messages that are never to come again, for nobody can read them.",
         )
         self.redelivery_requests = metrics.counter(
+            "noetl_projector_redelivery_requests_total", "Messages given back, to come again."
+        )
+        self.delayed_redelivery_requests = metrics.counter(
             "noetl_projector_delayed_redelivery_requests_total", "Messages given back because the database was away."
+        )
+        self.last_action_at = metrics.gauge(
+            "noetl_projector_last_action_timestamp_seconds",
+            "When messages were last acknowledged, given back or terminated.",
+            ("action",),
+        )
+        self.consumer = metrics.gauge(
+            "noetl_projector_consumer_info",
+            "1 for the consumer that this process reads, and the number of shards of the installation.",
+            ("consumer", "stream", "subject", "shard_count"),
         )
 
     def _of_projections(self, metrics: MetricSet) -> None:
@@ -49,7 +62,9 @@ class ProjectorMetrics:
         )
         self.rows_written = metrics.counter("noetl_projector_rows_written_total", "Rows of executions written.")
         self.stale_records = metrics.counter(
-            "noetl_projector_projection_stale_records_total", "Rows not written because newer ones were there."
+            "noetl_projector_projection_stale_records_total",
+            "Rows not written because newer ones were there, by surface.",
+            ("group",),
         )
         self.fenced = metrics.counter(
             "noetl_projector_fenced_total", "Rows not written because a later owner of the shard had written them."
@@ -79,6 +94,9 @@ class ProjectorMetrics:
         )
         self.last_batch_at = metrics.gauge(
             "noetl_projector_last_batch_timestamp_seconds", "When rows were last written, by the database's clock."
+        )
+        self.last_batch_events = metrics.gauge(
+            "noetl_projector_last_batch_events", "Events of the last batch that was written."
         )
         self.checkpoint_at = metrics.gauge(
             "noetl_projector_checkpoint_timestamp_seconds",

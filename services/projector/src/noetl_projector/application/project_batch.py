@@ -114,6 +114,7 @@ class ProjectBatch:
         events = sum(result.events for _, result in folded)
         if events:
             self._metrics.batch_events.observe(events)
+            self._metrics.last_batch_events.set(events)
             self._metrics.batch_seconds.observe(seconds)
         self._metrics.cached.set(len(self._known))
         self._metrics.quarantined.set(len(self._troubles.quarantined()))

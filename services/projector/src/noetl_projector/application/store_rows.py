@@ -8,6 +8,7 @@ from typing import Final
 from noetl_core.errors import NoetlError
 from noetl_core.fold import prune
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, Written
+from noetl_core.surfaces.shapes import Surface
 
 from noetl_projector.application.advance import Advance
 from noetl_projector.application.barriers import Barriers
@@ -152,4 +153,7 @@ class StoreRows:
             self._metrics.fenced.inc()
             self._fenced(row.shard)
         else:
-            self._metrics.stale_records.inc()
+            self._metrics.stale_records.labels(str(Surface.EXECUTION)).inc()
+            for surface, rows in row.rows.items():
+                if rows:
+                    self._metrics.stale_records.labels(str(surface)).inc(len(rows))

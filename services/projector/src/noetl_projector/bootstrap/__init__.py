@@ -172,11 +172,13 @@ class Projector:
                 report=log_bus_report,
             )
         )
+        durable, shard_count = token(f"{ROLE}-{group.settings.instance}"), str(settings.ownership.shard_count)
+        self._metrics.consumer.labels(durable, EVENTS_STREAM, "noetl.events.*.*.*.<shard>", shard_count).set(1)
         pull = NatsPullConsumer(
             bus,
             ConsumerSpec(
                 stream=EVENTS_STREAM,
-                durable=token(f"{ROLE}-{group.settings.instance}"),
+                durable=durable,
                 subjects=(),
                 max_ack_pending=4 * settings.batch_size,
                 inactive_seconds=3_600.0,

@@ -96,12 +96,15 @@ class ShardConsumer:
         readable, unreadable = self._parse(own)
         if unreadable:
             self._metrics.terminated.inc(len(unreadable))
+            self._metrics.last_action_at.labels("terminated").set_to_current_time()
             with suppress(Unavailable):
                 await self._consumer.term(unreadable)
         try:
             await self._project(_by_execution(readable))
         except NoetlError:
             self._metrics.redelivery_requests.inc(len(readable))
+            self._metrics.delayed_redelivery_requests.inc(len(readable))
+            self._metrics.last_action_at.labels("redelivery").set_to_current_time()
             with suppress(Unavailable):
                 await self._consumer.nak([one.delivery for one in readable], delay_seconds=REDELIVERY_SECONDS)
             raise
@@ -109,6 +112,7 @@ class ShardConsumer:
         with suppress(Unavailable):
             await self._consumer.ack([one.delivery for one in readable])
             self._metrics.acknowledged.inc(len(readable))
+            self._metrics.last_action_at.labels("acknowledged").set_to_current_time()
 
     def _told_apart(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         log_branch = self._log_branch()
