@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from typing import Final
 
 from noetl_core.errors import Unavailable
@@ -43,7 +43,7 @@ class QueryProcess:
         self._owned = owned
         self._quarantined = quarantined
         self._stop_seconds = stop_seconds
-        self._child: asyncio.subprocess.Process | None = None
+        self._child: subprocess.Popen[bytes] | None = None
         self._answers = asyncio.Event()
         self.metrics: bytes = b""
         """What it has counted, as it is shown."""
@@ -62,18 +62,7 @@ class QueryProcess:
         ours, theirs = socket.socketpair()
         try:
             with theirs:
-                self._child = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "noetl_projector",
-                    env={
-                        **self._environment,
-                        "NOETL_GRPC_LISTEN": str(self._listen),
-                        LINK_VARIABLE: str(theirs.fileno()),
-                    },
-                    pass_fds=(theirs.fileno(),),
-                    stdin=asyncio.subprocess.DEVNULL,
-                )
+                self._child = child = await asyncio.to_thread(self._start, theirs.fileno())
             link = await Link.over(ours)
         except OSError as exc:
             ours.close()
@@ -83,13 +72,13 @@ class QueryProcess:
         try:
             async for message in link.messages():
                 self._hear(message)
-            code = await self._child.wait()
+            code = await asyncio.to_thread(child.wait)
             raise Unavailable(f"the process that answers queries ended with {code}")
         finally:
             state.cancel()
             self._answers.clear()
             self._told.attach(None)
-            await self._end(self._child)
+            await self._end(child)
             link.close()
 
     def _hear(self, message: Mapping[str, object]) -> None:
@@ -106,18 +95,23 @@ class QueryProcess:
             self._told.state(owned=self._owned(), quarantined=self._quarantined())
             await asyncio.sleep(STATE_SECONDS)
 
-    async def _end(self, child: asyncio.subprocess.Process) -> None:
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        # Not the event loop's own way: that forks, with gRPC's threads at work.
+        return subprocess.Popen(
+            [sys.executable, "-m", "noetl_projector"],
+            env={**self._environment, "NOETL_GRPC_LISTEN": str(self._listen), LINK_VARIABLE: str(number)},
+            pass_fds=(number,),
+            stdin=subprocess.DEVNULL,
+        )
+
+    async def _end(self, child: subprocess.Popen[bytes]) -> None:
         """It finishes the answers that are under way, then goes; or goes at once when that takes too long."""
-        with suppress(ProcessLookupError):
-            if child.returncode is None:
-                child.terminate()
+        child.terminate()
         try:
-            async with asyncio.timeout(self._stop_seconds):
-                await child.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+            await asyncio.to_thread(child.wait, self._stop_seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            await asyncio.to_thread(child.wait)
 
 
 def link_of(environment: Mapping[str, str]) -> socket.socket | None:
