@@ -631,7 +631,9 @@ async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapsh
 
 def answering_pid(projector: ServiceProcess) -> int:
     """The process that answers queries, a child of the one that folds."""
-    (child,) = Path(f"/proc/{projector.pid}/task/{projector.pid}/children").read_text().split()
+    # By whichever thread it was started.
+    tasks = Path(f"/proc/{projector.pid}/task").iterdir()
+    (child,) = [child for task in tasks for child in (task / "children").read_text().split()]
     return int(child)
 
 

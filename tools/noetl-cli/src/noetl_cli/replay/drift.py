@@ -124,7 +124,7 @@ class Compared:
 
 async def compare(clients: Clients, folding: Folding, execution_id: int) -> Compared:
     """The server's own replay of a history beside the other code's, to the same version."""
-    recorded = await clients.replay.state(None, execution_id, Point(), projection="none")
+    recorded = await clients.replay.state(None, execution_id, Point(), projection="none", from_start=True)
     version = recorded.stream_version
     other = await folding.fold(history_lines(clients, execution_id, version))
     if "error" in other:

@@ -180,7 +180,12 @@ async def _payloads(
 ) -> list[JsonObject]:
     """What became of each; those that are not too large come along."""
     state = await clients.replay.state(
-        None, options.execution_id, Point(stream_version=version), projection="none", resolve_payloads=True
+        None,
+        options.execution_id,
+        Point(stream_version=version),
+        projection="none",
+        resolve_payloads=True,
+        from_start=True,
     )
     told: list[JsonObject] = []
     digests: dict[str, str] = {}
