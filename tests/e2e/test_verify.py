@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_testkit.local_stack import LocalStack, Ran, environment_of_nobody, local_stack
 
@@ -93,7 +94,8 @@ def owner(stack: LocalStack, statement: str, *arguments: Any) -> list[Any]:
 
 
 def events_of(stack: LocalStack, execution_id: str) -> list[Any]:
-    statement = "SELECT * FROM noetl.event WHERE execution_id = $1 ORDER BY stream_version"
+    columns = ", ".join(EVENT_COLUMNS)
+    statement = f"SELECT {columns} FROM noetl.event WHERE execution_id = $1 ORDER BY stream_version"  # noqa: S608
     return owner(stack, statement, int(execution_id))
 
 
@@ -101,8 +103,7 @@ def events_of(stack: LocalStack, execution_id: str) -> list[Any]:
 def as_it_was(stack: LocalStack, execution_id: str) -> Iterator[None]:
     """Whatever is done to its events is undone."""
     kept = events_of(stack, execution_id)
-    names = list(kept[0].keys())
-    columns, places = ", ".join(names), ", ".join(f"${number + 1}" for number in range(len(names)))
+    columns, places = ", ".join(EVENT_COLUMNS), ", ".join(f"${place + 1}" for place in range(len(EVENT_COLUMNS)))
     try:
         yield
     finally:

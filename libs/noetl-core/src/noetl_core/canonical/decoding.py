@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from json import JSONDecodeError, JSONDecoder
 from typing import NoReturn, TypeVar
 
@@ -32,7 +33,8 @@ def decode(data: bytes | memoryview) -> JsonValue:
     except RecursionError:
         raise NotCanonical("nesting too deep to read") from None
     except Refused as refusal:
-        encode(_LOCATING_DECODER.decode(text))  # refuses the same, and knows the path
+        with suppress(JSONDecodeError):  # behind what is refused it may be no JSON either
+            encode(_LOCATING_DECODER.decode(text))  # refuses the same, and knows the path
         raise refusal.located() from None
     if "\\ud" in text or "\\uD" in text:  # the only spelling by which a lone surrogate can have come in
         encode(value)
