@@ -13,7 +13,7 @@ from noetl_core.errors import NoetlError, Unavailable
 from noetl_cli.chaos.boundaries import Kill
 from noetl_cli.chaos.effects import CountedEffects, Effects
 from noetl_cli.chaos.family import Family, Seen
-from noetl_cli.chaos.own_stack import Killed, OwnStack
+from noetl_cli.chaos.own_stack import OwnStack
 from noetl_cli.connection import Server, connected
 
 PATIENCE_SECONDS = 60.0
@@ -52,9 +52,9 @@ class _Watch:
     stack: OwnStack
     pending: list[Kill]
     landed: list[Landed] = field(default_factory=list)
-    killed: list[Killed] = field(default_factory=list)
     ready: list[float | None] = field(default_factory=list)
-    waits: list[asyncio.Task[None]] = field(default_factory=list)
+    strikes: list[asyncio.Task[None]] = field(default_factory=list)
+    reached: dict[str, int] = field(default_factory=dict)
 
     def told(self, seen: Sequence[Seen]) -> None:
         """The log has moved."""
@@ -64,18 +64,17 @@ class _Watch:
             if landed.resumed is None and ready_at is not None:
                 self.landed[number] = replace(landed, resumed=max(seen[-1].at - ready_at, 0.0))
         reached = seen[-1]
+        self.reached[reached.place] = reached.number
         for kill in [one for one in self.pending if _is_due(one, reached)]:
             self.pending.remove(kill)
-            self._strike(kill, reached.number)
+            self.strikes.append(asyncio.create_task(self._strike(kill)))
 
-    def _strike(self, kill: Kill, at_number: int) -> None:
-        killed = self.stack.kill(kill.service)
-        self.killed.append(killed)
-        self.landed.append(Landed(kill=kill, at_number=at_number))
+    async def _strike(self, kill: Kill) -> None:
+        """In a thread: a process that was killed before may still be on its way back, and the log goes on meanwhile."""
+        killed = await asyncio.to_thread(self.stack.kill, kill.service)
+        number = len(self.landed)
+        self.landed.append(Landed(kill=kill, at_number=self.reached[kill.boundary.place]))
         self.ready.append(None)
-        self.waits.append(asyncio.create_task(self._wait(len(self.landed) - 1, killed)))
-
-    async def _wait(self, number: int, killed: Killed) -> None:
         ready_at = await asyncio.to_thread(self.stack.wait_replaced, killed)
         self.ready[number] = ready_at
         self.landed[number] = replace(self.landed[number], back=ready_at - killed.at)
@@ -120,7 +119,7 @@ class Trials:
                     await _watched(family, started.execution_id)
                     has_ended = True
             seconds = time.monotonic() - begun
-            await asyncio.gather(*watch.waits)
+            await asyncio.gather(*watch.strikes)
             if not has_ended:
                 with suppress(NoetlError):  # it may have ended this moment
                     await clients.executions.cancel(None, started.execution_id, reason="took too long")
