@@ -80,7 +80,7 @@ def test_every_shard_of_a_running_stack_has_its_owners(stack: LocalStack) -> Non
     shown = stack.noetl("shards", "-o", "json").document
 
     assert shown["unowned"] == 0
-    assert {one["role"] for one in shown["shards"]} == {"planner", "projector"}
+    assert {one["role"] for one in shown["shards"]} == {"planner", "projector", "reaper"}
     text = stack.noetl("shards", "--role", "planner").out
     assert f"0-{len(shown['shards']) // 2 - 1}" in text
 

@@ -65,7 +65,7 @@ async def test_what_fails_is_tried_again_the_next_time(failure: NoetlError) -> N
             twice.set()
 
     collect = CollectPayloads(api, metrics=ReaperMetrics(MetricSet()))
-    loop = asyncio.create_task(collect_regularly(collect, every_seconds=0.001, beat=beat))
+    loop = asyncio.create_task(collect_regularly(collect, elected=lambda: True, every_seconds=0.001, beat=beat))
     async with asyncio.timeout(30):
         await twice.wait()
     loop.cancel()

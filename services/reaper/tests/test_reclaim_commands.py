@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -28,18 +28,19 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand, SilentPage
 from noetl_reaper.application import reclaim_commands
 from noetl_reaper.application.reclaim_commands import ReclaimCommands, Sweep
+from noetl_reaper.bootstrap import ONLY_SHARD, ROLE
 from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
-from noetl_servicekit.env import SettingsInvalid
+from noetl_servicekit.env import Env, SettingsInvalid
 from noetl_servicekit.metrics import MetricSet
-from noetl_servicekit.shard_ownership import ShardCountMismatch
+from noetl_servicekit.shard_ownership import OwnershipSettings, ShardMetrics, ShardOwnership
 from noetl_servicekit.tracing import current_traceparent, start_tracing
 from noetl_testkit.histories import NOON, TRACE
+from noetl_testkit.memory.leases import InMemoryShardLeases
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 SILENT = SilentCommand(
@@ -250,23 +251,6 @@ async def test_those_that_are_refused_do_not_hide_the_ones_behind_them(monkeypat
     assert (sweep.found, sweep.abandoned, sweep.refused) == (3, 1, 2)
 
 
-class Leases:
-    def __init__(self, shard_count: int) -> None:
-        self.shard_count = shard_count
-
-    async def installation(self) -> Installation:
-        return Installation(shard_count=self.shard_count, log_generation="g")
-
-    async def hold(self, replica: Replica, *, lease_seconds: float) -> Holding:
-        raise AssertionError("the reaper owns no shards")
-
-    async def release(self, replica: Replica) -> int:
-        raise AssertionError("the reaper owns no shards")
-
-    async def list_shards(self, role: str) -> Sequence[ShardLease]:
-        raise AssertionError("the reaper owns no shards")
-
-
 async def test_the_loop_sweeps_again_and_again_and_shows_that_it_lives() -> None:
     setup = Setup()
     third = asyncio.Event()
@@ -278,9 +262,7 @@ async def test_the_loop_sweeps_again_and_again_and_shows_that_it_lives() -> None
         if beats == 3:
             third.set()
 
-    task = asyncio.create_task(
-        sweep_regularly(setup.reclaim, Leases(64), shard_count=64, every_seconds=0.001, beat=beat)
-    )
+    task = asyncio.create_task(sweep_regularly(setup.reclaim, elected=lambda: True, every_seconds=0.001, beat=beat))
     await third.wait()
     task.cancel()
     await asyncio.wait({task})
@@ -293,16 +275,42 @@ async def test_a_projector_that_is_away_is_for_the_supervisor_to_deal_with() -> 
     setup.candidates.failure = Unavailable("no projector")
 
     with pytest.raises(Unavailable):
-        await sweep_regularly(setup.reclaim, Leases(64), shard_count=64, every_seconds=1, beat=lambda: None)
+        await sweep_regularly(setup.reclaim, elected=lambda: True, every_seconds=1, beat=lambda: None)
 
 
-async def test_another_number_of_shards_than_the_database_s_is_refused() -> None:
-    setup = Setup(SILENT)
+async def test_who_is_not_elected_looks_for_nothing_until_it_is() -> None:
+    """Two reapers of one installation: the second goes on where the first one left, and not beside it."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    leases, settings = InMemoryShardLeases(clock=lambda: now), OwnershipSettings.read(Env({}))
 
-    with pytest.raises(ShardCountMismatch):
-        await sweep_regularly(setup.reclaim, Leases(16), shard_count=64, every_seconds=1, beat=lambda: None)
+    def ownership(name: str) -> ShardOwnership:
+        return ShardOwnership(
+            leases, settings, role=ROLE, instance=name, address="", metrics=ShardMetrics(MetricSet()), clock=lambda: 0.0
+        )
 
-    assert setup.planner.abandoned == []
+    first, second = ownership("first"), ownership("second")
+    await first.renew()
+    await second.renew()
+    assert (first.epoch(ONLY_SHARD), second.epoch(ONLY_SHARD)) == (1, None)
+
+    setup, beats = Setup(), asyncio.Semaphore(0)
+    task = asyncio.create_task(
+        sweep_regularly(
+            setup.reclaim, elected=lambda: second.epoch(ONLY_SHARD) is not None, every_seconds=0.001, beat=beats.release
+        )
+    )
+    for _ in range(3):
+        await beats.acquire()
+    assert setup.candidates.asked == 0
+
+    now += timedelta(seconds=settings.lease_seconds)  # the first is silent
+    await second.renew()
+    assert second.epoch(ONLY_SHARD) == 2, "what the first does now is not in its name any more"
+    for _ in range(3):
+        await beats.acquire()
+    task.cancel()
+    await asyncio.wait({task})
+    assert setup.candidates.asked >= 1
 
 
 def test_settings_have_defaults_and_all_wrong_ones_are_refused_together() -> None:

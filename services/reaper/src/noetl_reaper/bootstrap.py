@@ -18,6 +18,7 @@ from noetl_contracts.clients import (
     WhyClient,
 )
 from noetl_servicekit.service_group import ServiceGroup
+from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_reaper.application.collect_payloads import CollectPayloads
@@ -29,6 +30,9 @@ from noetl_reaper.entrypoints.sweep_loop import Look, sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
 
+ROLE: Final = "reaper"
+ONLY_SHARD: Final = 0
+"""Whoever has it is at work; the others wait for its lease to end."""
 STALLED_SECONDS: Final = 60.0
 """Between two looks for executions that can never go on."""
 
@@ -49,10 +53,24 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     api = await group.enter(connect(settings.api_address))
     projector = await group.enter(connect(settings.projector_address))
     commands = CommandClient(
-        default_address=settings.planner_address, shard_count=settings.shard_count, connect=connect
+        default_address=settings.planner_address, shard_count=settings.ownership.shard_count, connect=connect
     )
     group.on_stop(commands.close)
-    projections, leases, metrics = ProjectionClient(projector), ShardClient(api), ReaperMetrics(group.metrics)
+    ownership = ShardOwnership(
+        ShardClient(api),
+        settings.ownership,
+        role=ROLE,
+        instance=group.settings.instance,
+        address=str(ops),
+        metrics=ShardMetrics(group.metrics),
+    )
+    group.on_stop(ownership.release)
+    group.loop("ownership", ownership.run)
+
+    def elected() -> bool:
+        return ownership.epoch(ONLY_SHARD) is not None
+
+    projections, metrics = ProjectionClient(projector), ReaperMetrics(group.metrics)
     reclaim = ReclaimCommands(
         projections,
         commands,
@@ -67,9 +85,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     def sweep(name: str, look: Look, every_seconds: float) -> None:
         group.loop(
             name,
-            lambda beat: sweep_regularly(
-                look, leases, shard_count=settings.shard_count, every_seconds=every_seconds, beat=beat
-            ),
+            lambda beat: sweep_regularly(look, elected=elected, every_seconds=every_seconds, beat=beat),
             max_silence_seconds=30.0 + 3 * every_seconds,
         )
 
@@ -81,7 +97,9 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         collect = CollectPayloads(PayloadClient(api), metrics=metrics)
         group.loop(
             "payload-gc",
-            lambda beat: collect_regularly(collect, every_seconds=settings.payload_gc_seconds, beat=beat),
+            lambda beat: collect_regularly(
+                collect, elected=elected, every_seconds=settings.payload_gc_seconds, beat=beat
+            ),
             max_silence_seconds=LONGEST_SILENCE_SECONDS + 3 * settings.payload_gc_seconds,
         )
     group.ready(ops=ops)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noetl_servicekit.env import Address, Env
+from noetl_servicekit.shard_ownership import OwnershipSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Settings:
     planner_address: str
     token: str = field(repr=False)
     ops_listen: Address
-    shard_count: int
+    ownership: OwnershipSettings
     interval_seconds: float
     deadline_seconds: float
     concurrency: int
@@ -34,7 +35,7 @@ class Settings:
             planner_address=env.text("NOETL_PLANNER_ADDRESS"),
             token=env.secret("NOETL_TOKEN"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
-            shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
+            ownership=OwnershipSettings.read(env),
             interval_seconds=env.number("NOETL_REAPER_INTERVAL_SECONDS", default=5.0, minimum=0.1),
             deadline_seconds=env.number("NOETL_REAPER_DEADLINE_SECONDS", default=0.5, minimum=0.05),
             concurrency=env.integer("NOETL_REAPER_CONCURRENCY", default=16, minimum=1, maximum=1000),

@@ -94,12 +94,12 @@ async def _fix_installation(connection: asyncpg.Connection, shard_count: int) ->
         raise SchemaMismatch(
             f"this installation has {fixed} shards, NOETL_SHARD_COUNT says {shard_count}; it cannot be changed"
         )
-    for role in ("planner", "projector"):
+    for role, shards in (("planner", shard_count), ("projector", shard_count), ("reaper", 1)):
         await connection.execute(
             "INSERT INTO noetl.execution_shard (role, shard_id) "
             "SELECT $1, shard FROM generate_series(0, $2 - 1) AS shard ON CONFLICT DO NOTHING",
             role,
-            shard_count,
+            shards,
         )
     await connection.execute(
         "INSERT INTO noetl.outbox_lease (shard) "

@@ -36,9 +36,11 @@ class InMemoryShardLeases:
         *,
         shard_count: int = 64,
         roles: Sequence[str] = ("planner", "projector"),
+        singletons: Sequence[str] = ("reaper",),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._shards = {(role, shard): _Shard() for role in roles for shard in range(shard_count)}
+        counts = dict.fromkeys(roles, shard_count) | dict.fromkeys(singletons, 1)
+        self._shards = {(role, shard): _Shard() for role, count in counts.items() for shard in range(count)}
         self._runtimes: dict[tuple[str, str], _Runtime] = {}
         self._shard_count = shard_count
         self._clock = clock

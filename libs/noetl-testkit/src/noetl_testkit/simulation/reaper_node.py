@@ -6,12 +6,15 @@ from typing import Any
 
 from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
+from noetl_reaper.bootstrap import ONLY_SHARD, ROLE
 from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
+from noetl_servicekit.shard_ownership import ShardOwnership
 
 from noetl_testkit.simulation.clients import PlannerRoute
 from noetl_testkit.simulation.network import Node
 from noetl_testkit.simulation.nodes import (
     DEADLINE_SECONDS,
+    OWNERSHIP,
     REAP_SECONDS,
     SHARDS,
     Installation,
@@ -20,11 +23,25 @@ from noetl_testkit.simulation.nodes import (
 
 
 async def start_reaper(place: Installation, node: Node) -> None:
-    """One reaper."""
+    """One reaper, which has to be elected before it works."""
     projector = place.projectors[node.incarnations % len(place.projectors)]
     projections = place.network.remote(projector, "projections")
     planners: Any = PlannerRoute(place.network, place.planners, shard_count=SHARDS)
-    leases, told = place.api("leases", by=node), metrics().reaper
+    told = metrics().reaper
+    ownership = ShardOwnership(
+        place.api("leases", by=node),
+        OWNERSHIP,
+        role=ROLE,
+        instance=node.name,
+        address=node.name,
+        metrics=metrics().shards,
+        incarnation=f"{node.name}/{node.incarnations}",
+        clock=place.loop.time,
+    )
+
+    def elected() -> bool:
+        return ownership.epoch(ONLY_SHARD) is not None
+
     reclaim = ReclaimCommands(projections, planners, reclaimer="urn:noetl:reaper:sim", concurrency=8, metrics=told)
     deadlines = PassDeadlines(
         projections,
@@ -35,8 +52,7 @@ async def start_reaper(place: Installation, node: Node) -> None:
         clock=place.loop.time,
     )
     await place.supervise(
-        sweep=lambda beat: sweep_regularly(reclaim, leases, shard_count=SHARDS, every_seconds=REAP_SECONDS, beat=beat),
-        deadlines=lambda beat: sweep_regularly(
-            deadlines, leases, shard_count=SHARDS, every_seconds=DEADLINE_SECONDS, beat=beat
-        ),
+        ownership=ownership.run,
+        sweep=lambda beat: sweep_regularly(reclaim, elected=elected, every_seconds=REAP_SECONDS, beat=beat),
+        deadlines=lambda beat: sweep_regularly(deadlines, elected=elected, every_seconds=DEADLINE_SECONDS, beat=beat),
     )

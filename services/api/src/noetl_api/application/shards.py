@@ -9,8 +9,8 @@ from noetl_core.errors import InvalidInput
 from noetl_core.ports.leases import ShardLease, ShardLeases
 from noetl_servicekit.callers import Caller, Role
 
-ROLES: Final = ("planner", "projector")
-"""The services that share the executions out among their replicas by shard."""
+ROLES: Final = ("planner", "projector", "reaper")
+"""Planners and projectors share executions out by shard; of reapers one has the only shard, and the others wait."""
 
 
 class Shards:
@@ -23,5 +23,5 @@ class Shards:
         """Every shard of a role, or of all; who let a lease expire does not own it."""
         caller.require(Role.ADMIN)
         if role and role not in ROLES:
-            raise InvalidInput(f"shards are owned in the roles {' and '.join(ROLES)}, not {role!r}")
+            raise InvalidInput(f"shards are owned in the roles {', '.join(ROLES)}, not {role!r}")
         return [lease for one in (role,) * bool(role) or ROLES for lease in await self._leases.list_shards(one)]

@@ -11,10 +11,13 @@ LONGEST_SILENCE_SECONDS = 3_600.0
 """Of a collection that is under way: a large payload may take long to be put aside."""
 
 
-async def collect_regularly(collect: CollectPayloads, *, every_seconds: float, beat: Callable[[], None]) -> None:
+async def collect_regularly(
+    collect: CollectPayloads, *, elected: Callable[[], bool], every_seconds: float, beat: Callable[[], None]
+) -> None:
     """For ever; whatever fails is tried again the next time."""
     while True:
         beat()
-        await collect(beat)
+        if elected():
+            await collect(beat)
         beat()
         await asyncio.sleep(every_seconds)

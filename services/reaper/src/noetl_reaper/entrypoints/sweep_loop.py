@@ -5,23 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from noetl_core.ports.leases import ShardLeases
-from noetl_servicekit.shard_ownership import check_shard_count
-
 Look = Callable[[], Awaitable[object]]
 
 
 async def sweep_regularly(
-    look: Look,
-    leases: ShardLeases,
-    *,
-    shard_count: int,
-    every_seconds: float,
-    beat: Callable[[], None],
+    look: Look, *, elected: Callable[[], bool], every_seconds: float, beat: Callable[[], None]
 ) -> None:
-    """Sweep for ever; raises while the projector is away, or if this process does not fit the installation."""
-    await check_shard_count(leases, shard_count)
+    """Sweep for ever, while this is the reaper that is at work; raises while the projector is away."""
     while True:
         beat()
-        await look()
+        if elected():
+            await look()
         await asyncio.sleep(every_seconds)

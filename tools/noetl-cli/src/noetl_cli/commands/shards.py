@@ -1,4 +1,4 @@
-"""`noetl shards`: which replica of planner and projector looks after which executions."""
+"""`noetl shards`: which replica of planner and projector looks after which executions, and which reaper is at work."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,17 @@ from noetl_cli.shown.tables import table_lines
 
 
 @click.command()
-@click.option("--role", default="", type=click.Choice(["planner", "projector", ""]), help="Only those of one role.")
+@click.option(
+    "--role", default="", type=click.Choice(["planner", "projector", "reaper", ""]), help="Only those of one role."
+)
 @output_option
 @takes_server
 def shards(*, role: str, output: Output, find_server: FindServer) -> None:
     """Show who owns which shard, and which nobody owns; for administrators.
 
     Every execution belongs to one shard, and every shard to one planner and one projector at a time. A shard that
-    nobody owns for longer than a lease means that its executions stand still: look at the service's replicas.
+    nobody owns for longer than a lease means that its executions stand still: look at the service's replicas. Of
+    reapers one is at work, which has the only shard of that role; the others wait for its lease to end.
 
     \b
     Examples:

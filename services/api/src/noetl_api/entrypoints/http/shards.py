@@ -47,7 +47,7 @@ class ShardsOut(BaseModel):
 async def list_shards(
     caller: CallerOf,
     use_cases: UseCasesOf,
-    role: Annotated[str, Query(description="planner or projector; both unless it is given.")] = "",
+    role: Annotated[str, Query(description="planner, projector or reaper; all unless it is given.")] = "",
 ) -> ShardsOut:
     """Who owns which shard; for administrators."""
     shards = [ShardOut.of(lease) for lease in await use_cases.shards.list(caller, role=role)]
