@@ -54,9 +54,28 @@ workload: {number: 0}
 workflow:
 - {step: double, tool: {kind: python, input: {number: "{{ number }}"}, code: "result = {'twice': 2 * number}"}}
 """
+GATE = """\
+- step: gate
+  tool:
+    kind: python
+    input: {directory: "{{ directory }}"}
+    code: |
+      import pathlib, time
+      while not (pathlib.Path(directory) / "go").exists():
+          time.sleep(0.05)
+      result = {"open": True}
+"""
+NOTED = f"""\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {{name: noted, path: tests/outage/noted}}
+workload: {{directory: /nowhere}}
+workflow:
+{GATE}"""
 ITEMS = 16
 # An outage begins while its items run; it is over before the gate opens.
-PLAYBOOK = """\
+PLAYBOOK = (
+    """\
 apiVersion: noetl.io/v2
 kind: Playbook
 metadata: {name: outage, path: tests/outage/all}
@@ -84,19 +103,14 @@ workflow:
       frame: {max_rows: 10, lease_seconds: 5, heartbeat_seconds: 1, max_attempts: 50}
   tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "result = {'square': n * n}"}
   next: {arcs: [{step: gate}]}
-- step: gate
-  tool:
-    kind: python
-    input: {directory: "{{ directory }}"}
-    code: |
-      import pathlib, time
-      while not (pathlib.Path(directory) / "go").exists():
-          time.sleep(0.05)
-      result = {"open": True}
+"""
+    + GATE
+    + """\
   next: {arcs: [{step: below}]}
 - step: below
   tool: {kind: playbook, path: tests/outage/below, input: {number: "{{ items.results | length }}"}, return_step: double}
 """
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +130,11 @@ def place() -> Iterator[Place]:
 
 
 def started(stack: LocalStack, directory: Path) -> int:
-    (directory / "below.yaml").write_text(CHILD)
     (directory / "all.yaml").write_text(PLAYBOOK)
-    registered = stack.noetl("catalog", "register", str(directory / "below.yaml"))
-    assert registered.code == 0, registered
+    for name, document in {"below.yaml": CHILD, "noted.yaml": NOTED}.items():
+        (directory / name).write_text(document)
+        registered = stack.noetl("catalog", "register", str(directory / name))
+        assert registered.code == 0, registered
     ran = stack.noetl(
         "run", str(directory / "all.yaml"), "--set", f"directory={directory}", "--no-follow", "-o", "json"
     )
@@ -246,7 +261,7 @@ def test_nats_is_away(place: Place, undisturbed: Mapping[str, Account], tmp_path
 
     with away(stack.held_down("nats")):
         eventually(lambda: readiness(stack, "outbox-publisher") == 503)
-        other = asyncio.run(noted(stack, 100))
+        other = asyncio.run(noted(stack, 100, tmp_path))
         assert fetch_value(stack.owner_dsn, "SELECT count(*) FROM noetl.outbox") >= 100, "appends go on, and wait"
     (tmp_path / "go").touch()
 
@@ -314,11 +329,13 @@ def test_a_flood_of_executions_waits_at_whoever_starts_them(place: Place, undist
     eventually(lambda: fetch_value(stack.owner_dsn, ended) == len(set(begun)) == 60, seconds=120.0)
 
 
-async def noted(stack: LocalStack, notes: int) -> int:
-    """Another execution, started now, with notes of a user, one append each."""
+async def noted(stack: LocalStack, notes: int, directory: Path) -> int:
+    """Another execution, started now, with notes of a user, one append each; workers that wait run it without a bus."""
     async with open_channel(stack.endpoint.address, token=stack.endpoint.token) as channel:
         log, executions = EventLogClient(channel), ExecutionClient(channel)
-        execution_id = (await executions.execute(None, path="tests/outage/below")).execution_id
+        execution_id = (
+            await executions.execute(None, path="tests/outage/noted", payload={"directory": str(directory)})
+        ).execution_id
         for number in range(notes):
             draft = Draft(event_type="user.note", idempotency_key=f"note/{number}")
             stream = StreamAppend(execution_id=execution_id, drafts=(draft,))

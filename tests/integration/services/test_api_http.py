@@ -183,7 +183,16 @@ async def test_an_end_is_forced_once_and_an_ended_execution_is_taken_up_again(ap
     ]
 
     assert is_problem(early, 409, "execution.not_terminal")
-    assert ended[0].json() == ended[1].json() == {"execution_id": one, "status": "COMPLETED", "stream_version": 3}
+    assert (
+        ended[0].json()
+        == ended[1].json()
+        == {
+            "execution_id": one,
+            "status": "COMPLETED",
+            "stream_version": 3,
+            "steered_descendants": 0,
+        }
+    )
     assert is_problem(other, 409, "execution.already_terminal")
     assert [answer.json()["created"] for answer in redriven] == [True, False]
     again = redriven[0].json()

@@ -52,7 +52,8 @@ def error_from_report(report: ErrorReport, *, fallback: type[NoetlError]) -> Noe
     error = error_class.__new__(error_class, report.message)
     error.message = report.message
     error.facts = report.facts
-    error.retry_seconds = report.retry_seconds
+    if report.retry_seconds != error.retry_seconds:
+        error.retry_seconds = report.retry_seconds
     vars(error).update(attributes)
     if error.code != report.code:
         vars(error)["code"] = report.code

@@ -340,8 +340,8 @@ class Overloaded(NoetlError):
     code = "overloaded"
     retryable = True
 
-    def __init__(self, message: str, *, retry_seconds: float = 0.0) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, retry_seconds: float = 0.0, **facts: str) -> None:
+        super().__init__(message, **facts)
         self.retry_seconds = retry_seconds
 
 

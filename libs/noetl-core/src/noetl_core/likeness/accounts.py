@@ -28,7 +28,8 @@ FRAME: Final = "frame "
 
 _LEFT_OUT: Final = frozenset(
     {
-        "after", "attempt", "attempts", "bytes", "call_id", "cascade", "catalog_id", "child_execution_id", "command_id",
+        "after", "attempt", "attempts", "bytes", "call_id", "cascade", "catalog_id", "cause", "child_execution_id",
+        "command_id",
         "deadline", "decided_through", "duration_ms", "epoch_id", "frame_count", "frame_index", "from_version", "ipc",
         "lease_seconds", "locality", "logs", "loop_id", "metrics", "parent_ref", "parked", "placement", "ref_id",
         "request_sha256", "sequence", "shard_attempt", "shard_id", "size_bytes", "slot", "source_locality", "streamed",
