@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from typing import Any
 
@@ -66,9 +67,21 @@ def test_frames_and_queries_give_the_same_on_a_cluster_whose_workers_both_do_the
     assert len(places(here)) == 1, "the JVM of the worker's own session"
 
     with standalone_cluster(workers=2, cores=2, memory="1g") as master:
-        settings = {"NOETL_SPARK_MASTER": master, "NOETL_SPARK_START_SECONDS": "400", "NOETL_SPARK_MEMORY": "1g"}
+        settings = {
+            "NOETL_SPARK_MASTER": master,
+            "NOETL_SPARK_START_SECONDS": "400",
+            "NOETL_SPARK_MEMORY": "1g",
+            # The first task waits for the executors of both workers, which may come late.
+            "NOETL_SPARK_PROPERTIES": json.dumps(
+                {
+                    "spark.cores.max": "4",
+                    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+                    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+                }
+            ),
+        }
         with local_stack(settings) as elsewhere:
-            # Tasks are dealt out to the executors that have come: the second of two may be late for the first run.
+            # Even so, chance may deal all tasks of a run out to one of them.
             there = ran_on(elsewhere)
             for _ in range(RUNS):
                 if len(places(there)) == 2:
