@@ -68,7 +68,8 @@ def owners(stack: LocalStack) -> dict[str, Counter[str]]:
 
     counts: dict[str, Counter[str]] = {role: Counter() for role in ROLES}
     for lease in asyncio.run(ask()):
-        counts[lease.role][lease.instance] += 1
+        if lease.role in counts:
+            counts[lease.role][lease.instance] += 1
     return counts
 
 

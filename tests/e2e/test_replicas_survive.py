@@ -68,7 +68,8 @@ def owners(stack: LocalStack) -> Mapping[str, Counter[str]]:
     """How many shards each instance owns, by role; nobody is an empty name."""
     counts: dict[str, Counter[str]] = {role: Counter() for role in ROLES}
     for one in stack.noetl("shards", "-o", "json").document["shards"]:
-        counts[one["role"]][one["instance"] or ""] += 1
+        if one["role"] in counts:
+            counts[one["role"]][one["instance"] or ""] += 1
     return counts
 
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from noetl_adapters.payload import open_shm
 from noetl_adapters.payload.open_shm import SharedMemorySettings, open_shared_memory
 from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_adapters.payload.shm_directory import directory_name, remove_if_unused
@@ -229,3 +231,26 @@ class TestWhereThereIsNone:
         async with open_shared_memory(settings, STORE, {}, reports=Reports(), warn=pytest.fail) as tier:
             assert tier is None
         assert names(tmp_path) == []
+
+
+async def test_a_sweep_that_fails_is_told_and_the_next_one_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweeper that had died in silence would leave the node full of what nobody uses."""
+    warned, swept = list[str](), asyncio.Event()
+    settings = replace(settings_of(tmp_path), grace_seconds=0.0)
+    monkeypatch.setattr(open_shm, "_SHORTEST_SWEEP_SECONDS", 0.01)
+
+    async with open_shared_memory(settings, STORE, {}, reports=Reports(), warn=warned.append) as tier:
+        assert tier is not None
+
+        async def sweep(*, thoroughly: bool = False) -> None:
+            if not warned:
+                raise RuntimeError("no such thing")
+            swept.set()
+
+        monkeypatch.setattr(tier, "sweep", sweep)
+        async with asyncio.timeout(60):
+            await swept.wait()
+
+    assert warned == ["shared memory was not swept: RuntimeError('no such thing')"]

@@ -66,7 +66,7 @@ async def open_shared_memory(
         room=room,
     )
     await tier.sweep(thoroughly=True)
-    sweeping = asyncio.create_task(_sweep(tier, max(settings.grace_seconds / 2, _SHORTEST_SWEEP_SECONDS)))
+    sweeping = asyncio.create_task(_sweep(tier, max(settings.grace_seconds / 2, _SHORTEST_SWEEP_SECONDS), warn))
     try:
         yield tier
     finally:
@@ -76,7 +76,10 @@ async def open_shared_memory(
         await tier.close()
 
 
-async def _sweep(tier: SharedMemoryTier, seconds: float) -> None:
+async def _sweep(tier: SharedMemoryTier, seconds: float, warn: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(seconds)
-        await tier.sweep()
+        try:
+            await tier.sweep()
+        except Exception as exc:  # whatever it is, the next one is due all the same
+            warn(f"shared memory was not swept: {exc!r}")
