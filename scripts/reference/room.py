@@ -90,8 +90,9 @@ _ROOM = (
         "or a rule has continued after an error; such fields are below `output.data`",
     ),
     (
-        "the node of a pipeline's command",
-        "in events every node is the step, so that one name finds all of an activation; labels are in `_task` and logs",
+        "which events have the node `<step>:task_sequence`",
+        "those of the commands of a step whose tools are a list, also of one: `command.*`, `call.*`; steps, loops, "
+        "frames, children and variables are told under the step, and whoever asks for a step is told of both",
     ),
     (
         "`output.scope`",

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, Envelope
 from noetl_core.errors import Corrupt
+from noetl_core.nodes import node_of, step_of
 
 RESERVED_PREFIXES = (
     "batch.", "call.", "checkpoint.", "child.", "command.", "ctx.", "deadline.", "execution.", "frame.",
@@ -23,7 +24,7 @@ _ENVELOPE_FIELDS = {
     "frame_id": "frame_id",
     "result": "result",
 }
-"""Fields of event dataclasses that live in the envelope; all others live in `meta`."""
+"""Fields of event dataclasses that live in the envelope; all others live in `meta`. A step is told by its node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,8 @@ def to_draft(content: object, *, idempotency_key: str, **envelope: Any) -> Draft
             values[_ENVELOPE_FIELDS[name]] = value
         elif name != "payload_ref" and value is not None:
             meta[name] = list(value) if isinstance(value, tuple) else value
+    if getattr(content, "pipeline", None):
+        values["node_name"] = node_of(values["node_name"], pipeline=True)
     if spec.aggregate_type != EXECUTION_AGGREGATE:
         values["aggregate_id"] = values[f"{spec.aggregate_type}_id"]
     return Draft(
@@ -140,6 +143,8 @@ def typed(envelope: Envelope) -> object | None:
         name = field.name
         if name == "payload_ref":
             values[name] = envelope.payload_ref
+        elif name == "step":
+            values[name] = step_of(envelope.node_name, envelope.meta)
         elif name in _ENVELOPE_FIELDS:
             values[name] = getattr(envelope, _ENVELOPE_FIELDS[name])
         elif name in envelope.meta:

@@ -25,6 +25,7 @@ from noetl_core.executions.state import Execution, Step, StepStatus
 from noetl_core.loops.events import LoopDone, LoopEvent
 from noetl_core.loops.fold import evolve as evolve_loops
 from noetl_core.loops.fold import take_outcome
+from noetl_core.nodes import step_of
 from noetl_core.recorded import Recorded
 from noetl_core.stages.events import StageEvent
 from noetl_core.stages.fold import evolve as evolve_stages
@@ -131,7 +132,7 @@ def fold(state: State, recorded: Recorded) -> State:
         stream_version=max(state.stream_version, recorded.stream_version),
         last_event_id=envelope.event_id,
         last_event_type=envelope.event_type,
-        last_node_name=envelope.node_name or state.last_node_name,
+        last_node_name=step_of(envelope.node_name, envelope.meta) or state.last_node_name,
         event_time_watermark=max(watermark, envelope.event_time) if watermark else envelope.event_time,
         unknown_events=unknown,
         checkpoints=state.checkpoints,

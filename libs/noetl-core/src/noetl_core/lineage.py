@@ -8,6 +8,7 @@ from datetime import datetime
 
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
+from noetl_core.nodes import step_of
 
 RESULT_EVENTS = ("call.done", "call.error", "frame.committed", "loop.done")
 """The types of events that tell of results."""
@@ -69,7 +70,7 @@ def result_of(event: StoredEvent) -> TracedResult | None:
         return None
     parent = result.get("parent_ref")
     return TracedResult(
-        step=envelope.node_name or "",
+        step=step_of(envelope.node_name, envelope.meta),
         stream_version=event.stream_version,
         event_id=envelope.event_id,
         command_id=envelope.command_id or "",

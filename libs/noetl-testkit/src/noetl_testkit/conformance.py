@@ -111,6 +111,9 @@ def check(case: Case, came: Came) -> None:
     for key, value in named.items():
         if key in expect:
             assert value == expect.pop(key)
+    for event_type, nodes in expect.pop("nodes", {}).items():
+        came_under = [e.envelope.node_name for e in came.events if e.envelope.event_type == event_type]
+        assert came_under == nodes, event_type
     told = Counter(e.envelope.event_type for e in came.events)
     for event_type, count in expect.pop("events", {}).items():
         assert told[event_type] == count, event_type

@@ -9,6 +9,7 @@ from typing import Any
 from noetl_core.append import AppendRequest, Fence, PlacedEvent, StreamAppend, StreamStart
 from noetl_core.canonical import encode
 from noetl_core.catalog import to_draft
+from noetl_core.commands.events import CommandIssued
 from noetl_core.events import Event
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.fold import State, empty, fold_all
@@ -141,11 +142,11 @@ class Planning:
 
     def all_issued(self, step: str) -> list[CommandKey]:
         """Every command of a step, in order."""
-        commands = [one.envelope for one in self.events() if one.envelope.event_type == "command.issued"]
+        commands = [one.content for one in self.events() if isinstance(one.content, CommandIssued)]
         return [
             CommandKey(execution_id=self.execution_id, command_id=one.command_id)
             for one in commands
-            if one.node_name == step
+            if one.step == step
         ]
 
     def events(self) -> list[Recorded]:

@@ -106,8 +106,7 @@ class PureRun:
         """The worker of a command is not heard of any more."""
         self.happens(
             CommandAbandoned(
-                command_id=command.command_id,
-                step=command.step,
+                **command.of_command,
                 previous_owner="w",
                 reclaimer="r",
                 prior_lease_until="2026-01-01T00:00:00.000000Z",
@@ -183,7 +182,7 @@ class PureRun:
 
     def _close(self, command: Command, result: JsonObject) -> None:
         failed = result["status"] == "error"
-        ids: dict[str, Any] = {**command.of_item, "command_id": command.command_id, "step": command.step}
+        ids: dict[str, Any] = {**command.of_command, **command.of_item}
         self.happens((CallFailed if failed else CallDone)(**ids, result=result))
         self.happens((CommandFailed if failed else CommandCompleted)(**ids, worker_id="w"))
 

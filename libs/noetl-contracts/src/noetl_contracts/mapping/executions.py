@@ -60,7 +60,12 @@ def execution(message: pb.Execution) -> ExecutionView:
 def parent_call_message(call: StartingCall) -> pb.ParentCall:
     """A call that starts a child, as a message."""
     return pb.ParentCall(
-        call_id=call.call_id, command_id=call.command_id, step=call.step, pool=call.pool, waits=call.waits
+        call_id=call.call_id,
+        command_id=call.command_id,
+        step=call.step,
+        pool=call.pool,
+        waits=call.waits,
+        pipeline=call.pipeline,
     )
 
 
@@ -72,6 +77,7 @@ def parent_call(message: pb.ParentCall) -> StartingCall:
         step=message.step,
         pool=message.pool,
         waits=message.waits,
+        pipeline=message.pipeline,
     )
 
 

@@ -32,6 +32,7 @@ def with_parent(
     resumed = CommandResumed(
         step=call.step,
         command_id=call.command_id,
+        pipeline=call.pipeline or None,
         call_id=call.call_id,
         child_execution_id=str(execution.execution_id),
         status=_STATUS.get(end, "failed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from noetl_core.catalog import event_type
+from noetl_core.nodes import OfCommand
 from noetl_core.payloads import PayloadRef
 from noetl_core.values import dataclass
 
@@ -25,11 +26,9 @@ class ChildStarted:
 
 @event_type("command.parked", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandParked:
+class CommandParked(OfCommand):
     """The attempt waits for a child and holds no worker; where its pipeline stands is stored by reference."""
 
-    command_id: str
-    step: str
     worker_id: str
     call_id: str
     child_execution_id: str
@@ -39,14 +38,12 @@ class CommandParked:
 
 @event_type("command.resumed")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResumed:
+class CommandResumed(OfCommand):
     """What a call waits for has come: the child ended, in the same append, or the call's time is up.
 
     It names the call, not an attempt: the one that started the child may have lost its worker before it was parked.
     """
 
-    step: str
-    command_id: str
     call_id: str
     child_execution_id: str
     status: str

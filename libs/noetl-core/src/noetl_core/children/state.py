@@ -32,15 +32,24 @@ class ParentCall:
     call_id: str
     step: str
     pool: str
+    pipeline: bool = False
+    """Whether its command was issued as a pipeline."""
 
     def to_json(self) -> JsonObject:
         """The form that events and stored states carry."""
-        return {"command_id": self.command_id, "call_id": self.call_id, "step": self.step, "pool": self.pool}
+        fields: JsonObject = {"pipeline": True} if self.pipeline else {}
+        return {"command_id": self.command_id, "call_id": self.call_id, "step": self.step, "pool": self.pool, **fields}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> ParentCall:
         """Read it back."""
-        return cls(command_id=fields["command_id"], call_id=fields["call_id"], step=fields["step"], pool=fields["pool"])
+        return cls(
+            command_id=fields["command_id"],
+            call_id=fields["call_id"],
+            step=fields["step"],
+            pool=fields["pool"],
+            pipeline=bool(fields.get("pipeline")),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +61,8 @@ class StartingCall:
     step: str
     pool: str
     waits: bool
+    pipeline: bool = False
+    """Whether its command was issued as a pipeline."""
 
     @property
     def start_key(self) -> str:
@@ -63,7 +74,13 @@ class StartingCall:
         """What the child's end has to resume."""
         if not self.waits:
             return None
-        return ParentCall(command_id=self.command_id, call_id=self.call_id, step=self.step, pool=self.pool)
+        return ParentCall(
+            command_id=self.command_id,
+            call_id=self.call_id,
+            step=self.step,
+            pool=self.pool,
+            pipeline=self.pipeline,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_core.catalog import event_type
+from noetl_core.nodes import OfCommand
 from noetl_core.streams.events import CallPartial
 from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfItem:
+class OfItem(OfCommand):
     """What a fact about a command says if the command runs one item of a loop."""
 
     loop_id: str | None = None
@@ -26,8 +27,6 @@ class CommandIssued(OfItem):
     `evaluation` is there for an internal command: what a worker evaluates for the planner, and for which step.
     """
 
-    command_id: str
-    step: str
     activation: int
     attempt: int
     pool: str = "default"
@@ -44,8 +43,6 @@ class CommandIssued(OfItem):
 class CommandClaimed(OfItem):
     """One worker holds the attempt until its lease ends."""
 
-    command_id: str
-    step: str
     worker_id: str
     lease_seconds: float
     after: str | None = None
@@ -63,18 +60,14 @@ class CommandClaimed(OfItem):
 class CommandStarted(OfItem):
     """The worker that holds the attempt runs it."""
 
-    command_id: str
-    step: str
     worker_id: str
 
 
 @event_type("command.heartbeat", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandHeartbeat:
+class CommandHeartbeat(OfCommand):
     """The worker is alive; its lease starts anew."""
 
-    command_id: str
-    step: str
     worker_id: str
     lease_seconds: float
     progress: Mapping[str, Any] | None = None
@@ -86,8 +79,6 @@ class CommandHeartbeat:
 class CallDone(OfItem):
     """The tool returned; its result is stored by reference."""
 
-    command_id: str
-    step: str
     result: Mapping[str, Any] | None
     logs: Mapping[str, Any] | None = None
     """Reference to what was printed meanwhile."""
@@ -98,8 +89,6 @@ class CallDone(OfItem):
 class CallFailed(OfItem):
     """The tool failed; what it said is in the result's context and stored by reference."""
 
-    command_id: str
-    step: str
     result: Mapping[str, Any] | None
     logs: Mapping[str, Any] | None = None
     """Reference to what was printed meanwhile."""
@@ -110,8 +99,6 @@ class CallFailed(OfItem):
 class CommandCompleted(OfItem):
     """The attempt ended well."""
 
-    command_id: str
-    step: str
     worker_id: str
 
 
@@ -120,8 +107,6 @@ class CommandCompleted(OfItem):
 class CommandFailed(OfItem):
     """The attempt ended with an error of its tool."""
 
-    command_id: str
-    step: str
     worker_id: str
 
 
@@ -130,8 +115,6 @@ class CommandFailed(OfItem):
 class CommandAbandoned(OfItem):
     """The attempt's worker was silent for too long; what it may still deliver does not count."""
 
-    command_id: str
-    step: str
     previous_owner: str
     reclaimer: str
     prior_lease_until: str

@@ -47,6 +47,8 @@ class Command:
     status: CommandStatus
     issued_at: datetime
     issued_version: int
+    pipeline: bool = False
+    """Whether it was issued as a pipeline, and its facts are told under that node."""
     trace: str = ""
     worker_id: str = ""
     worker_locator: str = ""
@@ -87,6 +89,11 @@ class Command:
         """Names the chunks of all attempts at the same thing."""
         key = f"{self.step}/{self.activation}"
         return key if self.loop_index is None else f"{key}/{self.loop_index}"
+
+    @property
+    def of_command(self) -> dict[str, Any]:
+        """What every fact about it says of the command itself: as it was issued, whatever its playbook says."""
+        return {"command_id": self.command_id, "step": self.step, "pipeline": self.pipeline or None}
 
     @property
     def of_item(self) -> dict[str, Any]:

@@ -60,8 +60,7 @@ def _stop_waiting(state: State, passed: DeadlinePassed) -> tuple[Event, ...]:
     if command is None or command.status is not CommandStatus.PARKED or command.parked is None or command.deadline:
         return ()
     resumed = CommandResumed(
-        step=command.step,
-        command_id=command.command_id,
+        **command.of_command,
         call_id=command.parked.call_id,
         child_execution_id=command.parked.child_execution_id,
         status=TIMED_OUT,

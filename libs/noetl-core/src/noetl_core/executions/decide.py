@@ -86,7 +86,7 @@ def _after_silence(state: State, command: Command, plan: Plan, cause: Recorded) 
     if command.evaluation is not None:
         return go_on_without(error, state, command, plan, cause)
     result = {"status": "error", "reference": None, "parent_ref": None, "context": {"error": error}}
-    failed = CallFailed(command_id=command.command_id, step=command.step, result=result, **command.of_item)
+    failed = CallFailed(**command.of_command, result=result, **command.of_item)
     if command.loop_index is not None:
         return after_item(state, command, plan, cause, failed)
     return route_call(state, plan, Left.by(command, result), cause, failed)

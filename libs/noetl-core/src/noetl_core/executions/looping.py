@@ -88,6 +88,7 @@ def issue_item(
             execution_id=execution_id, step=step, activation=activation, index=index + 1, attempt=attempt
         ),
         step=step,
+        pipeline=plan.playbook.steps[step].is_pipeline or None,
         activation=activation,
         attempt=attempt,
         pool=plan.pool,

@@ -54,6 +54,7 @@ def issue(
             execution_id=execution.execution_id, step=step, activation=activation, index=0, attempt=attempt
         ),
         step=step,
+        pipeline=plan.playbook.steps[step].is_pipeline or None,
         activation=activation,
         attempt=attempt,
         pool=plan.pool,

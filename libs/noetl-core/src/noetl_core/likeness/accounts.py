@@ -15,6 +15,7 @@ from noetl_core.commands.events import CommandClaimed, CommandHeartbeat, Command
 from noetl_core.envelope import StoredEvent
 from noetl_core.likeness.places import Places
 from noetl_core.likeness.rows import row_accounts
+from noetl_core.nodes import step_of
 from noetl_core.recorded import Recorded, record
 from noetl_core.replay.history import Replay
 from noetl_core.stages.events import FrameCommitted, FrameEvent, FrameFailed
@@ -86,7 +87,7 @@ def _name(one: Recorded, places: Places) -> str:
     if envelope.aggregate_type == "command" and place is not None:
         return f"command {place}"
     if envelope.node_name:
-        return f"step {envelope.node_name}"
+        return f"step {step_of(envelope.node_name, envelope.meta)}"
     own = envelope.aggregate_id in ("", str(envelope.execution_id))
     return envelope.aggregate_type if own else f"{envelope.aggregate_type} {envelope.aggregate_id}"
 
@@ -99,6 +100,7 @@ def _line(one: Recorded) -> JsonObject:
         meta = {**meta, "cause_step": None, "consumes": sorted(meta["consumes"])}
     elif envelope.event_type == "command.issued":  # the step says it
         meta.pop("cause_step", None)
+    meta.pop("pipeline", None)  # under which node it is told depends on the release that issued the command
     if meta:
         line["meta"] = meta
     if envelope.result is not None:

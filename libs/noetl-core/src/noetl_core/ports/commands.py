@@ -79,6 +79,8 @@ class GrantedCommand:
     evaluation: Mapping[str, Any] | None = None
     """Of an internal command: the control expressions to evaluate for the planner, instead of running a step."""
     pool: str = "default"
+    pipeline: bool = False
+    """Whether it was issued as a pipeline: its facts are told under that node."""
     parked: ParkedCall | None = None
     """Where its pipeline goes on; None for one that begins."""
     item: LoopItem | None = None

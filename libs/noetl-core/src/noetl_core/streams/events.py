@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from noetl_core.catalog import event_type
+from noetl_core.nodes import OfCommand
 from noetl_core.payloads import PayloadRef
 from noetl_core.values import dataclass
 
 
 @event_type("call.partial", aggregate_type="command")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallPartial:
+class CallPartial(OfCommand):
     """A chunk of the rows of a running call is stored; `queued` if arcs take it."""
 
-    command_id: str
-    step: str
     task: str
     call: int
     chunk_index: int

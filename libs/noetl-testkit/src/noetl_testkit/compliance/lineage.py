@@ -1,6 +1,7 @@
 """What every lineage must answer; an adapter's tests subclass this and supply a log with the lineage over it."""
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import pytest
 from noetl_core.append import StreamStart
@@ -70,6 +71,19 @@ class LineageCompliance(ABC):
         assert trace.results[0].parent_ref_id == "ref-b"
         assert trace.results[2].parent_ref_id is None
         assert trace.results[0].command_id == "command-2"
+
+    async def test_what_a_pipeline_gave_is_found_under_its_step(self, log: EventLog, lineage: Lineage) -> None:
+        """Also beside a step that has the name of its node."""
+        execution_id = await execution(log, ("a", "ref-a", None))
+        of_pipeline = told(1, ("b:task_sequence", "ref-b", "ref-a"))
+        events = [replace(of_pipeline, meta={"pipeline": True}), told(2, ("b:task_sequence", "ref-c", "ref-b"))]
+        await log.append(request(execution_id, *events))
+
+        pipeline = await lineage.trace(ACME, execution_id, "b")
+        other = await lineage.trace(ACME, execution_id, "b:task_sequence")
+
+        assert [(result.step, result.ref_id) for result in pipeline.results] == [("b", "ref-b"), ("a", "ref-a")]
+        assert [result.step for result in other.results] == ["b:task_sequence", "b", "a"]
 
     async def test_other_branches_are_left_out(self, log: EventLog, lineage: Lineage) -> None:
         execution_id = await execution(log, ("a", "ref-a", None), ("x", "ref-x", "ref-a"), ("b", "ref-b", "ref-a"))

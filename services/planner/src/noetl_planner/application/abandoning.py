@@ -35,8 +35,7 @@ def silent_command(state: State, ask: Abandon) -> Command:
 def abandonment(command: Command, ask: Abandon, *, max_attempts: int) -> Draft:
     """The event; the log refuses it while the lease lasts by PostgreSQL's clock."""
     abandoned = CommandAbandoned(
-        command_id=command.command_id,
-        step=command.step,
+        **command.of_command,
         previous_owner=command.worker_id,
         reclaimer=ask.reclaimer,
         prior_lease_until=format_time(ask.lease_until),

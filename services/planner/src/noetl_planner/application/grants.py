@@ -44,6 +44,7 @@ def grant(state: State, command: Command, *, lease_seconds: float) -> GrantedCom
         trace=command.trace or execution.trace,
         evaluation=command.evaluation,
         pool=command.pool,
+        pipeline=command.pipeline,
         parked=command.parked,
         chunk=chunk_of(execution, command),
         streamed=command.streamed,

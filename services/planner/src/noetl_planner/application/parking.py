@@ -33,8 +33,7 @@ def is_repeated(known: Command | None, ask: Park) -> bool:
 def parked_draft(command: Command, ask: Park) -> Draft:
     """The fact that the command waits; one call is parked once in each attempt."""
     parked = CommandParked(
-        command_id=command.command_id,
-        step=command.step,
+        **command.of_command,
         worker_id=ask.worker.worker_id,
         call_id=ask.call.call_id,
         child_execution_id=ask.call.child_execution_id,

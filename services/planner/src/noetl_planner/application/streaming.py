@@ -38,8 +38,7 @@ def judge(execution: Execution, command: Command, chunk: ToldChunk) -> Verdict:
 def partial_draft(plan: Plan, command: Command, chunk: ToldChunk) -> Draft:
     """The event of a chunk; its key is the same for all attempts, so that the log itself refuses a second one."""
     told = CallPartial(
-        command_id=command.command_id,
-        step=command.step,
+        **command.of_command,
         task=chunk.task,
         call=chunk.call,
         chunk_index=chunk.chunk_index,

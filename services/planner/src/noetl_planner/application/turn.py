@@ -199,8 +199,7 @@ class TurnPlanner:
             turn.answers.append((ask, constant(False)))
             return
         beat = CommandHeartbeat(
-            command_id=command.command_id,
-            step=command.step,
+            **command.of_command,
             worker_id=ask.worker.worker_id,
             lease_seconds=self._rules.lease_seconds,
             progress=ask.progress,
@@ -261,14 +260,13 @@ class TurnPlanner:
     def _close(self, turn: Turn, command: Command, ask: Complete) -> None:
         failed = ask.result["status"] == "error"
         call = (CallFailed if failed else CallDone)(
-            command_id=command.command_id,
-            step=command.step,
+            **command.of_command,
             result=dict(ask.result),
             logs=ask.logs.to_json() if ask.logs else None,
             **command.of_item,
         )
         end = (CommandFailed if failed else CommandCompleted)(
-            command_id=command.command_id, step=command.step, worker_id=ask.worker.worker_id, **command.of_item
+            **command.of_command, worker_id=ask.worker.worker_id, **command.of_item
         )
         if ask.variables:
             refs = {name: ref.to_json() for name, ref in ask.variables.refs.items()}
@@ -283,17 +281,14 @@ class TurnPlanner:
     def _grant(self, turn: Turn, command: Command, worker: Worker, *, after: str | None) -> Command:
         placement = placement_of(turn.state, command, worker)
         claimed = CommandClaimed(
-            command_id=command.command_id,
-            step=command.step,
+            **command.of_command,
             worker_id=worker.worker_id,
             lease_seconds=self._rules.lease_seconds,
             after=after,
             **placement.facts(),
             **command.of_item,
         )
-        started = CommandStarted(
-            command_id=command.command_id, step=command.step, worker_id=worker.worker_id, **command.of_item
-        )
+        started = CommandStarted(**command.of_command, worker_id=worker.worker_id, **command.of_item)
         # One that was parked is claimed again, and each time is another fact.
         again = f"/{command.aggregate_version}" if command.status is CommandStatus.RESUMED else ""
         for content, what in ((claimed, "claim"), (started, "start")):

@@ -111,6 +111,7 @@ class ChildCalls:
             command_id=command.key.command_id,
             step=command.step,
             pool=command.pool,
+            pipeline=command.pipeline,
             waits=asked.return_step is not None,
         )
         try:

@@ -2,9 +2,15 @@
 
 -- name: trace — a result names the one before it; the same bytes may have come more than once, and the last one before is meant
 --
--- A loop was made from what its items, or frames, were made from.
+-- A loop was made from what its items, or frames, were made from. What a pipeline gave is told under a node of its own,
+-- which only the event itself tells apart from a step that somebody has named so.
 WITH RECURSIVE told AS MATERIALIZED (
-    SELECT stream_version, node_name, loop_id, result #>> '{reference,ref_id}' AS ref_id,
+    SELECT stream_version, loop_id,
+           CASE WHEN node_name LIKE '%:task_sequence'
+                     AND convert_from(body, 'UTF8')::json #>> '{meta,pipeline}' = 'true'
+                THEN left(node_name, -length(':task_sequence'))
+                ELSE node_name
+           END AS step, result #>> '{reference,ref_id}' AS ref_id,
            result #>> '{parent_ref,ref_id}' AS parent_ref_id
     FROM noetl.event
     WHERE execution_id = $1 AND event_type IN ('call.done', 'call.error', 'frame.committed', 'loop.done')
@@ -15,7 +21,7 @@ WITH RECURSIVE told AS MATERIALIZED (
     WHERE loop_id IS NOT NULL AND parent_ref_id IS NOT NULL
     GROUP BY loop_id
 ), results AS MATERIALIZED (
-    SELECT told.stream_version, told.node_name, told.ref_id,
+    SELECT told.stream_version, told.step, told.ref_id,
            coalesce(told.parent_ref_id, items.parent_ref_id) AS parent_ref_id
     FROM told
     LEFT JOIN items USING (loop_id)
@@ -23,7 +29,7 @@ WITH RECURSIVE told AS MATERIALIZED (
     (
         SELECT stream_version, parent_ref_id, 1 AS depth
         FROM results
-        WHERE node_name = $2 AND ($3::bigint = 0 OR stream_version <= $3)
+        WHERE step = $2 AND ($3::bigint = 0 OR stream_version <= $3)
         ORDER BY stream_version DESC
         LIMIT 1
     )

@@ -193,6 +193,7 @@ class Command(_message.Message):
     EVALUATION_JSON_FIELD_NUMBER: _builtins.int
     PARKED_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
     STREAMED_FIELD_NUMBER: _builtins.int
     ITEM_FIELD_NUMBER: _builtins.int
@@ -220,6 +221,8 @@ class Command(_message.Message):
     """
     pool: _builtins.str
     """Pool that it was issued for."""
+    pipeline: _builtins.bool
+    """Whether it was issued as a pipeline: its events are told under the node `<step>:task_sequence`."""
     @_builtins.property
     def key(self) -> Global___CommandKey:
         """Which command."""
@@ -281,13 +284,14 @@ class Command(_message.Message):
         evaluation_json: _builtins.bytes = ...,
         parked: Global___ParkedCall | None = ...,
         pool: _builtins.str = ...,
+        pipeline: _builtins.bool = ...,
         chunk: Global___Chunk | None = ...,
         streamed: Global___StreamPlace | None = ...,
         item: Global___LoopItem | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "issued_at", b"issued_at", "item", b"item", "key", b"key", "lease", b"lease", "parked", b"parked", "streamed", b"streamed", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "chunk", b"chunk", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "item", b"item", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pool", b"pool", "results", b"results", "step", b"step", "streamed", b"streamed", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activation", b"activation", "attempt", b"attempt", "catalog_id", b"catalog_id", "cause_step", b"cause_step", "chunk", b"chunk", "evaluation_json", b"evaluation_json", "idempotency_key", b"idempotency_key", "issued_at", b"issued_at", "item", b"item", "key", b"key", "lease", b"lease", "organization_id", b"organization_id", "parked", b"parked", "pipeline", b"pipeline", "pool", b"pool", "results", b"results", "step", b"step", "streamed", b"streamed", "tenant_id", b"tenant_id", "trace", b"trace", "variables", b"variables", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -167,6 +167,7 @@ class ParentCall(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     WAITS_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """Names the call; the same in every attempt of the command."""
     command_id: _builtins.str
@@ -177,6 +178,8 @@ class ParentCall(_message.Message):
     """Its pool."""
     waits: _builtins.bool
     """Whether the call waits: the child's end then resumes it."""
+    pipeline: _builtins.bool
+    """Whether its command was issued as a pipeline."""
     def __init__(
         self,
         *,
@@ -185,10 +188,11 @@ class ParentCall(_message.Message):
         step: _builtins.str = ...,
         pool: _builtins.str = ...,
         waits: _builtins.bool = ...,
+        pipeline: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "command_id", b"command_id", "pool", b"pool", "step", b"step", "waits", b"waits"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "command_id", b"command_id", "pipeline", b"pipeline", "pool", b"pool", "step", b"step", "waits", b"waits"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
 from noetl_core.ids import parse_id
+from noetl_core.nodes import node_of
 from noetl_core.ports.commands import GrantedCommand, Worker
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,7 +26,8 @@ class CommandOut(BaseModel):
     execution_id: str
     catalog_id: str
     command_id: str
-    node_name: str
+    node_name: str = Field(description="As in its events; `<step>:task_sequence` for a pipeline.")
+    step: str
     activation: int
     attempt: int
     pool: str
@@ -43,7 +45,8 @@ class CommandOut(BaseModel):
             execution_id=str(command.execution_id),
             catalog_id=command.catalog_id,
             command_id=content.command_id,
-            node_name=content.step,
+            node_name=node_of(content.step, pipeline=content.pipeline),
+            step=content.step,
             activation=content.activation,
             attempt=content.attempt,
             pool=content.pool,
@@ -99,7 +102,8 @@ class GrantedOut(BaseModel):
     execution_id: str
     command_id: str
     catalog_id: str
-    node_name: str
+    node_name: str = Field(description="As in its events; `<step>:task_sequence` for a pipeline.")
+    step: str
     activation: int
     attempt: int
     lease_seconds: float
@@ -116,7 +120,8 @@ class GrantedOut(BaseModel):
             execution_id=str(command.key.execution_id),
             command_id=command.key.command_id,
             catalog_id=command.catalog_id,
-            node_name=command.step,
+            node_name=node_of(command.step, pipeline=command.pipeline),
+            step=command.step,
             activation=command.activation,
             attempt=command.attempt,
             lease_seconds=command.lease_seconds,
