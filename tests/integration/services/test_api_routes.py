@@ -24,7 +24,9 @@ workload: {who: world, limit: 3}
 workflow:
 - {step: greet, tool: {kind: noop}}
 """
-ISSUED = CommandIssued(command_id="c1", step="greet", activation=1, attempt=1, pool="default", cause_step="")
+ISSUED = CommandIssued(
+    command_id="c1", step="greet", pipeline=True, activation=1, attempt=1, pool="default", cause_step=""
+)
 
 
 async def started(client: Any) -> str:
@@ -73,7 +75,8 @@ async def test_a_command_is_shown_by_the_event_that_issued_it(api: Any) -> None:
         )
     ]
 
-    assert (before["execution_id"], before["command_id"], before["node_name"]) == (execution_id, "c1", "greet")
+    assert (before["execution_id"], before["command_id"]) == (execution_id, "c1")
+    assert (before["node_name"], before["step"]) == ("greet:task_sequence", "greet")
     assert (before["event_id"], before["status"], before["worker_id"]) == (event_id, "issued", None)
     assert (after["status"], after["worker_id"]) == ("claimed", "w")
     assert problems == [

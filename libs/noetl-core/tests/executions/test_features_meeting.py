@@ -120,8 +120,15 @@ workflow:
     run = PureRun.of(playbook).start()
     stored = run.store({})
     for command in run.open():
-        ids = {"command_id": command.command_id, "call_id": command.command_id, "child_execution_id": "9"}
-        run.happens(CommandParked(step="a", worker_id="w", payload_ref=stored, timeout_seconds=5.0, **ids))
+        parked = CommandParked(
+            **command.of_command,
+            worker_id="w",
+            call_id=command.command_id,
+            child_execution_id="9",
+            payload_ref=stored,
+            timeout_seconds=5.0,
+        )
+        run.happens(parked)
     run.happens(ExecutionPaused(reason="", paused_by="ada"))
     for due in list(open_deadlines(run.state.execution, run.state.commands)):
         at = format_time(due.at)
