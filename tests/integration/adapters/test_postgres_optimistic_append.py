@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -241,6 +242,47 @@ async def test_a_start_key_that_is_taken_meanwhile_answers_with_the_first_start(
     assert appended.event.envelope().execution_id == first.streams[0].execution_id
     with pytest.raises(NotFound):
         await ours.read(None, late.streams[0].execution_id)
+
+
+async def test_starts_under_a_key_are_not_looked_at_unless_it_was_used_here(
+    pool: asyncpg.Pool, overtaken: Overtaken
+) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
+    ours = replica(pool, overtaken, node=7)
+    await start(ours)  # from here on the time is known
+    looks = overtaken.looks
+    first = request(new_id(), note("start"), start=StreamStart(start_key="once"))
+    await ours.append(first)
+    assert overtaken.looks == looks
+
+    again, other = await asyncio.gather(
+        ours.append(request(new_id(), note("start"), start=StreamStart(start_key="once"))),
+        ours.append(request(new_id(), note("start"), start=StreamStart(start_key="other"))),
+    )
+
+    assert overtaken.looks > looks
+    assert (again[0].duplicate, other[0].duplicate) == (True, False)
+    assert again[0].event.envelope().execution_id == first.streams[0].execution_id
+
+
+async def test_a_start_key_of_another_replica_is_found_by_its_index_and_harms_no_other_start(
+    pool: asyncpg.Pool, overtaken: Overtaken, theirs: GroupCommit
+) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
+    ours = replica(pool, overtaken, node=7)
+    await start(ours)
+    first = request(new_id(), note("start"), start=StreamStart(start_key="once"))
+    await theirs.append(first)
+    looks = overtaken.looks
+
+    again, other = await asyncio.gather(
+        ours.append(request(new_id(), note("start"), start=StreamStart(start_key="once"))),
+        ours.append(request(new_id(), note("start"), start=StreamStart(start_key="other"))),
+    )
+
+    assert overtaken.looks == looks
+    assert (again[0].duplicate, other[0].duplicate) == (True, False)
+    assert again[0].event.envelope().execution_id == first.streams[0].execution_id
 
 
 async def test_an_id_that_is_taken_meanwhile_is_refused(

@@ -13,12 +13,14 @@ NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 ID = 7
 
 
-def appending(*keys: str, start: StreamStart | None = None, fence: Fence | None = None) -> PreparedRequest:
+def appending(
+    *keys: str, start: StreamStart | None = None, fence: Fence | None = None, execution_id: int = ID
+) -> PreparedRequest:
     drafts = tuple(Draft(event_type="note.taken", idempotency_key=key) for key in keys)
     request = AppendRequest(
         tenant_id="t",
         organization_id="o",
-        streams=(StreamAppend(execution_id=ID, drafts=drafts, start=start),),
+        streams=(StreamAppend(execution_id=execution_id, drafts=drafts, start=start),),
         fence=fence,
     )
     return prepare(request, next_event_id=lambda: 1, now=NOON, shard_count=8)
@@ -51,9 +53,21 @@ def test_what_memory_cannot_judge_is_left_to_a_look() -> None:
 
     assert remembered.view([appending("start")], NOON) is None, "a key that is known"
     assert remembered.view([appending("a", fence=Fence(role="planner", shard=1, epoch=2))], NOON) is None
-    assert remembered.view([appending("x", start=StreamStart(start_key="once"))], NOON) is None
     assert remembered.view([appending("a")], None) is None, "nobody knows what time it is"
     assert RememberedStreams().view([appending("a")], NOON) is None
+
+
+def test_a_start_key_is_looked_for_only_if_it_was_used_here() -> None:
+    remembered = RememberedStreams(most=2)
+    once = appending("x", start=StreamStart(start_key="once"))
+    commit(remembered, once)
+
+    assert remembered.view([once], NOON) is None
+    assert remembered.view([appending("x", start=StreamStart(start_key="another"))], NOON) is not None
+
+    for execution_id, key in ((8, "second"), (9, "third")):
+        commit(remembered, appending("x", start=StreamStart(start_key=key), execution_id=execution_id))
+    assert remembered.view([once], NOON) is not None, "an index knows what is forgotten here"
 
 
 def test_a_stream_that_was_written_by_another_way_is_forgotten() -> None:

@@ -351,7 +351,7 @@ class Api:
             self._signal.anything_moved()
             return
         for execution_id, version in moved:
-            self._signal.moved(execution_id, version)
+            self._signal.heard(execution_id, version)
 
     async def _send_followers_away(self) -> None:
         """Before the servers drain: a stream that nobody ends would keep them from stopping."""

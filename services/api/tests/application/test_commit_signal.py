@@ -73,3 +73,27 @@ def test_nothing_is_remembered_of_executions_that_nobody_follows() -> None:
     signal.moved(7, 1)
 
     assert signal.watcher_count == 0
+
+
+async def test_what_is_heard_of_a_commit_under_way_waits_for_its_end() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher, signal.watching(8) as other:
+        with signal.committing([7, 99]):
+            signal.heard(7, 3)
+            signal.heard(8, 1)
+            await other.wait_beyond(0, seconds=60)
+            waiting = asyncio.create_task(watcher.wait_beyond(2, seconds=60))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+        await waiting  # nothing was given to it: it has to read
+
+
+async def test_news_of_a_commit_that_failed_sends_followers_to_the_log() -> None:
+    signal = CommitSignal()
+    with signal.watching(7) as watcher:
+        with pytest.raises(Unavailable), signal.committing([7]):
+            signal.heard(7, 3)
+            raise Unavailable("the answer got lost")
+        await watcher.wait_beyond(2, seconds=60)
+        signal.heard(7, 4)
+        await watcher.wait_beyond(3, seconds=60)

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from noetl_api.application.commit_signal import MAX_KEPT_EVENTS, CommitSignal
+from noetl_api.application.group_commit import GroupCommit, Outcome
 from noetl_api.application.watch_events import PAGE, WatchEvents
-from noetl_core.append import END_KEY, PlacedEvent
+from noetl_api.telemetry import AppendMetrics
+from noetl_core.append import END_KEY, PlacedEvent, PreparedRequest
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_servicekit.callers import Caller, Role
+from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.compliance.event_log import chain_holds, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.until import until
@@ -30,6 +33,24 @@ class CountingLog(InMemoryEventLog):
     ) -> EventPage:
         self.reads += 1
         return await super().read(scope, execution_id, from_version=from_version, to_version=to_version, limit=limit)
+
+
+class EarlyNotices(CountingLog):
+    """Tells of a commit as PostgreSQL does: to everybody who listens, before it answers whoever made it."""
+
+    def __init__(self, signal: CommitSignal) -> None:
+        super().__init__()
+        self._signal = signal
+
+    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
+        outcomes = await super().commit(requests)
+        for prepared in requests:
+            for stream in prepared.streams:
+                execution_id = stream.append.execution_id
+                self._signal.heard(execution_id, self.streams[execution_id].head.version)
+        for _ in range(5):
+            await asyncio.sleep(0)  # whoever is woken now comes first
+        return outcomes
 
 
 Pages = AsyncIterator[tuple[EventPage, bool]]
@@ -116,6 +137,23 @@ async def test_what_is_committed_here_is_given_on_without_reading_it(log: Counti
     assert len(events) == 102
     assert chain_holds(events)
     assert log.reads == 1
+
+
+async def test_who_follows_a_commit_does_not_read_it_because_postgres_told_of_it_first(signal: CommitSignal) -> None:
+    below = EarlyNotices(signal)
+    log = GroupCommit(below, prepare=below.prepare, signal=signal, metrics=AppendMetrics(MetricSet()))
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    execution_id = await start(log)
+    following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
+    await until(lambda: below.reads == 1)
+    for number in range(10):
+        await log.append(request(execution_id, note(f"a{number}")))
+    await log.append(request(execution_id, END))
+
+    events = await following
+
+    assert [event.stream_version for event in events] == list(range(1, 13))
+    assert below.reads == 1
 
 
 async def test_who_is_too_far_behind_reads_the_log(log: CountingLog, signal: CommitSignal) -> None:

@@ -74,6 +74,8 @@ class RememberedStreams:
         self._most = most
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
         self._epochs: dict[tuple[str, int], int] = {}
+        self._start_keys: OrderedDict[str, None] = OrderedDict()
+        """That were used here last, whoever's: a start that is repeated should not find that out by failing."""
 
     def view(self, requests: Sequence[PreparedRequest], now: datetime | None) -> LogView | None:
         """None if a verdict depends on anything that is not remembered."""
@@ -101,9 +103,9 @@ class RememberedStreams:
         for stream in prepared.streams:
             start, known = stream.append.start, self._streams.get(stream.append.execution_id)
             if start is not None:
-                if start.start_key:
+                if start.start_key in self._start_keys:
                     return False
-                continue  # under an id that was made for it; if somebody has it, an index says so
+                continue  # under an id that was made for it, and a key of its own; if somebody has it, an index says so
             if known is None:
                 return False
             for draft in stream.drafts:
@@ -114,6 +116,7 @@ class RememberedStreams:
     def learn(self, view: LogView, numbered: Numbered) -> None:
         """What was just committed."""
         self._epochs.update(view.epochs)
+        self._remember_starts(numbered)
         moved = [*numbered.heads, *(head for head, _ in numbered.created)]
         following: dict[int, _Stream] = {}
         for head in moved:
@@ -133,6 +136,13 @@ class RememberedStreams:
                 self._streams[head.execution_id] = stream
         while len(self._streams) > self._most:
             self._streams.popitem(last=False)
+
+    def _remember_starts(self, numbered: Numbered) -> None:
+        for _, start in numbered.created:
+            if start.start_key:
+                self._start_keys[start.start_key] = None
+        while len(self._start_keys) > self._most:
+            self._start_keys.popitem(last=False)
 
     def forget(self, view: LogView) -> None:
         """Something of it has moved."""

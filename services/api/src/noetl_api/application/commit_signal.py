@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -70,6 +70,8 @@ class CommitSignal:
 
     def __init__(self) -> None:
         self._watchers: dict[int, set[Watcher]] = {}
+        self._committing: dict[int, int] = {}
+        """Followed executions that a commit is about to move here, and the version that was heard of meanwhile."""
         self._closed = False
 
     @property
@@ -90,6 +92,30 @@ class CommitSignal:
             others.discard(watcher)
             if not others:
                 del self._watchers[execution_id]
+
+    @contextmanager
+    def committing(self, execution_ids: Collection[int]) -> Iterator[None]:
+        """Until this commit has ended, what is heard from outside of these executions waits.
+
+        PostgreSQL tells of a commit before it answers whoever made it: followers would be sent to read what they are
+        about to be given. If nothing is given to them, because the answer got lost, they are sent to read after all.
+        """
+        followed = [one for one in execution_ids if one in self._watchers]
+        self._committing.update(dict.fromkeys(followed, 0))
+        try:
+            yield
+        finally:
+            heard = {one: self._committing.pop(one, 0) for one in followed}
+            for execution_id, version in heard.items():
+                if version:
+                    self.moved(execution_id, version)
+
+    def heard(self, execution_id: int, version: int) -> None:
+        """Somebody, perhaps this replica itself, has moved the stream to a version."""
+        if execution_id in self._committing:
+            self._committing[execution_id] = max(self._committing[execution_id], version)
+        else:
+            self.moved(execution_id, version)
 
     def moved(
         self, execution_id: int, version: int, events: Sequence[StoredEvent] = (), *, ended: bool = False

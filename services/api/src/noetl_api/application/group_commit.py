@@ -169,13 +169,14 @@ class GroupCommit:
         started_at = time.perf_counter()
         self._batch_began = self._clock()
         try:
-            outcomes = await self._log.commit([waiting.prepared for waiting in batch])
-            self._metrics.commit_seconds.observe(time.perf_counter() - started_at)
-            for waiting, outcome in zip(batch, outcomes, strict=True):
-                if not isinstance(outcome, NoetlError):
-                    self._announce(waiting.prepared, outcome)
-                if not waiting.answer.done():  # its caller may have gone
-                    waiting.answer.set_result(outcome)
+            with self._signal.committing(_streams(batch)):
+                outcomes = await self._log.commit([waiting.prepared for waiting in batch])
+                self._metrics.commit_seconds.observe(time.perf_counter() - started_at)
+                for waiting, outcome in zip(batch, outcomes, strict=True):
+                    if not isinstance(outcome, NoetlError):
+                        self._announce(waiting.prepared, outcome)
+                    if not waiting.answer.done():  # its caller may have gone
+                        waiting.answer.set_result(outcome)
         except Exception as exc:
             self._fail(batch, exc)
         finally:
@@ -205,6 +206,10 @@ class GroupCommit:
                 self._metrics.events.inc(len(added))
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
                 self._signal.moved(stream.append.execution_id, added[-1].stream_version, added, ended=ended)
+
+
+def _streams(batch: Sequence[_Waiting]) -> set[int]:
+    return {stream.append.execution_id for waiting in batch for stream in waiting.prepared.streams}
 
 
 def _measure(prepared: PreparedRequest) -> tuple[int, int, int]:
