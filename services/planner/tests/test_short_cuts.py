@@ -12,6 +12,7 @@ from noetl_core.catalog import to_draft
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NotOwner
 from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.payloads import PayloadRef
 from noetl_core.ports.bus import Message
 from noetl_core.ports.event_log import Scope
 from noetl_planner.application.actor import Actor
@@ -37,15 +38,24 @@ workflow:
 """
 
 
+class CountedReads(InMemoryPayloadStore):
+    reads = 0
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        self.reads += 1
+        return await super().get(ref)
+
+
 class Planning:
     """A planner over an in-memory log that is told of nothing but by notices."""
 
     def __init__(self, *, owns: bool = True) -> None:
+        self.payloads = CountedReads()
         self.log = InMemoryEventLog()
         self.catalog = InMemoryCatalog()
         self.hinted: list[Hint] = []
         metrics = PlannerMetrics(MetricSet())
-        load = LoadPlan(PinnedPlaybooks(self.catalog), InMemoryPayloadStore(), max_attempts=3)
+        load = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=3)
         rules = TurnRules(
             lease_seconds=45.0, now=lambda: datetime.now(UTC), work_subject=lambda pool, kind: "noetl.work.x.y"
         )
@@ -71,11 +81,16 @@ class Planning:
             metrics=metrics,
         )
 
-    async def start(self) -> tuple[int, StoredEvent]:
+    async def start(self, workload: bytes | None = None) -> tuple[int, StoredEvent]:
+        ref = None
+        if workload is not None:
+            ref = await self.payloads.put(
+                tenant_id="t", organization_id="o", data=workload, media_type="application/json"
+            )
         entry = (await self.catalog.register(Scope(tenant_id="t", organization_id="o"), PLAYBOOK)).entry
         execution_id = self.log.next_id()
         started = PlaybookInitialized(
-            path=entry.path, version=entry.version, catalog_id=entry.catalog_id, payload_ref=None
+            path=entry.path, version=entry.version, catalog_id=entry.catalog_id, payload_ref=ref
         )
         draft = to_draft(started, idempotency_key="execution/start")
         stream = StreamAppend(execution_id=execution_id, drafts=(draft,), start=StreamStart())
@@ -97,6 +112,20 @@ async def test_a_notice_is_enough_to_decide_and_the_bus_adds_nothing() -> None:
     await until(lambda: planning.actors.known_version(execution_id) == len(planning.types(execution_id)), seconds=30)
 
     assert planning.types(execution_id).count("command.issued") == 1
+    await planning.actors.stop()
+
+
+@pytest.mark.parametrize(("told", "reads"), [(b'{"who":"Ada"}', 0), (b'{"who":"Eve"}', 1), (b"", 1)])
+async def test_variables_that_come_with_a_notice_are_not_read_if_they_are_the_right_ones(
+    told: bytes, reads: int
+) -> None:
+    planning = Planning()
+    execution_id, first = await planning.start(b'{"who":"Ada"}')
+
+    await planning.actors.notice(execution_id, [first], workload=told)
+    await until(lambda: "command.issued" in planning.types(execution_id), seconds=30)
+
+    assert planning.payloads.reads == reads
     await planning.actors.stop()
 
 

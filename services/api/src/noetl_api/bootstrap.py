@@ -318,9 +318,9 @@ class Api:
         self._group.on_stop(client.close)
         return client
 
-    def _notice_starts(self, planner: CommandClient | None) -> Callable[[int, StoredEvent], None]:
+    def _notice_starts(self, planner: CommandClient | None) -> Callable[[int, StoredEvent, bytes], None]:
         if planner is None:
-            return lambda execution_id, first: None
+            return lambda execution_id, first, workload: None
         notice = NoticeStarts(planner)
         self._group.on_stop(notice.close)
         return notice

@@ -54,7 +54,7 @@ class World:
 
     def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
         self.log = InMemoryEventLog()
-        self.noticed: list[tuple[int, StoredEvent]] = []
+        self.noticed: list[tuple[int, StoredEvent, bytes]] = []
         self.metrics = MetricSet()
         self.catalog = InMemoryCatalog()
         self.payloads = payloads or InMemoryPayloadStore()
@@ -70,7 +70,7 @@ class World:
             clock=lambda: datetime.now(UTC),
             playbook_env={},
             metrics=ApiMetrics(self.metrics),
-            on_started=lambda execution_id, first: self.noticed.append((execution_id, first)),
+            on_started=lambda *told: self.noticed.append(told),
         )
 
 
@@ -92,14 +92,16 @@ async def test_the_first_event_points_at_variables_that_are_stored(world: World)
     assert decode(await world.payloads.get(envelope.payload_ref)) == {"who": "Ada", "me": str(started.execution_id)}
 
 
-async def test_the_first_event_of_a_new_execution_is_told_on_once(world: World) -> None:
+async def test_a_new_execution_is_told_on_once_with_its_variables(world: World) -> None:
     asked = StartRequest(path="hello", start_key="once")
 
     started = await world.start(ADA, None, asked)
     await world.start(ADA, None, asked)
 
     (event,) = await history(world.log, started.execution_id)
-    assert world.noticed == [(started.execution_id, event)]
+    ref = event.envelope().payload_ref
+    assert ref is not None
+    assert world.noticed == [(started.execution_id, event, await world.payloads.get(ref))]
 
 
 async def test_nothing_starts_when_the_variables_cannot_be_stored() -> None:

@@ -210,9 +210,11 @@ class CommandClient:
         )
         return Steered(stream_version=response.stream_version, status=response.status)
 
-    async def notice(self, execution_id: int, events: Sequence[StoredEvent]) -> None:
+    async def notice(self, execution_id: int, events: Sequence[StoredEvent], *, workload: bytes = b"") -> None:
         """Tell the owner of an execution what was just committed; port `Notices`."""
-        request = pb.NoticeRequest(execution_id=str(execution_id), events=[stored_message(event) for event in events])
+        request = pb.NoticeRequest(
+            execution_id=str(execution_id), events=[stored_message(event) for event in events], workload=workload
+        )
         await self._call(
             shard_of(execution_id, self._shard_count), lambda stub: stub.Notice(request, timeout=self._timeout)
         )

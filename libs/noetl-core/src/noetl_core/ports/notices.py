@@ -11,6 +11,6 @@ from noetl_core.envelope import StoredEvent
 class Notices(Protocol):
     """A short cut, and nothing to rely on: what is told here comes by the bus too, and stands in the log."""
 
-    async def notice(self, execution_id: int, events: Sequence[StoredEvent]) -> None:
-        """Tell the owner; raises `NotOwner` or `Unavailable` if there is none to be told."""
+    async def notice(self, execution_id: int, events: Sequence[StoredEvent], *, workload: bytes = b"") -> None:
+        """Tell the owner, with the bytes of the variables if they are at hand; raises `NotOwner` or `Unavailable` if there is none to be told."""
         ...

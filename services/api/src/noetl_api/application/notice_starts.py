@@ -15,6 +15,9 @@ logger = get_logger()
 MAX_UNDER_WAY: Final = 100
 """Behind a planner that is slow or away; beyond that the bus is as quick."""
 
+MAX_TOLD_BYTES: Final = 64 * 1024
+"""Of variables that are sent along; the planner reads more of them from the store."""
+
 
 class NoticeStarts:
     """Nobody waits for it, and whatever goes wrong costs the time of the way over the bus, and nothing else."""
@@ -23,10 +26,11 @@ class NoticeStarts:
         self._notices = notices
         self._under_way: set[asyncio.Task[None]] = set()
 
-    def __call__(self, execution_id: int, first: StoredEvent) -> None:
+    def __call__(self, execution_id: int, first: StoredEvent, workload: bytes) -> None:
         """Returns at once."""
         if len(self._under_way) < MAX_UNDER_WAY:
-            task = asyncio.create_task(self._tell(execution_id, first), name=f"notice {execution_id}")
+            told = workload if len(workload) <= MAX_TOLD_BYTES else b""
+            task = asyncio.create_task(self._tell(execution_id, first, told), name=f"notice {execution_id}")
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
@@ -36,8 +40,8 @@ class NoticeStarts:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def _tell(self, execution_id: int, first: StoredEvent) -> None:
+    async def _tell(self, execution_id: int, first: StoredEvent, workload: bytes) -> None:
         try:
-            await self._notices.notice(execution_id, [first])
+            await self._notices.notice(execution_id, [first], workload=workload)
         except NoetlError as exc:
             logger.debug("execution.notice_failed", execution_id=str(execution_id), code=exc.code)

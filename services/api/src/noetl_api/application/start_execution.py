@@ -98,7 +98,7 @@ class StartExecution:
         clock: Callable[[], datetime],
         playbook_env: Mapping[str, str],
         metrics: ApiMetrics,
-        on_started: Callable[[int, StoredEvent], None] = lambda execution_id, first: None,
+        on_started: Callable[[int, StoredEvent, bytes], None] = lambda execution_id, first, workload: None,
         let_in: Callable[[], None] = everybody,
     ) -> None:
         self._log = log
@@ -126,18 +126,21 @@ class StartExecution:
             owner, path=request.path, version=request.version, catalog_id=request.catalog_id
         )
         execution_id = self._next_id()
-        variables = await self._variables(await self._parsed.of(source), request, execution_id)
+        workload = _spelt(await self._variables(await self._parsed.of(source), request, execution_id))
         content = PlaybookInitialized(
             path=source.entry.path,
             version=source.entry.version,
             catalog_id=source.entry.catalog_id,
-            payload_ref=await self._store(owner, variables),
+            payload_ref=await self._store(owner, workload),
             depth=depth,
             parent_call=_waiting(request),
         )
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
-        started = _started(first, request, created=first.execution_id == execution_id)
-        if started.created:
+        if isinstance(first, StoredEvent):
+            self._on_started(execution_id, first, workload)  # before everything else: a planner is waiting for it
+            started = Started(
+                execution_id=execution_id, path=source.entry.path, version=source.entry.version, created=True
+            )
             self._metrics.executions_started.inc()
             logger.info(
                 "execution.started",
@@ -145,7 +148,8 @@ class StartExecution:
                 path=started.path,
                 version=started.version,
             )
-        return started
+            return started
+        return _started_before(first, request)
 
     async def _depth(self, owner: Scope, request: StartRequest) -> int | None:
         """None without a parent; raises `NotFound` unless the parent is this owner's."""
@@ -169,13 +173,7 @@ class StartExecution:
             now=format_time(self._clock()),
         )
 
-    async def _store(self, owner: Scope, variables: JsonObject) -> PayloadRef:
-        try:
-            data = encode(variables)
-        except NotCanonical as exc:
-            raise InvalidPayload(f"the variables cannot be stored: {exc.message}") from exc
-        if len(data) > MAX_WORKLOAD_BYTES:
-            raise InvalidPayload(f"the variables have {len(data)} bytes, at most {MAX_WORKLOAD_BYTES} are allowed")
+    async def _store(self, owner: Scope, data: bytes) -> PayloadRef:
         return await self._payloads.put(
             tenant_id=owner.tenant_id,
             organization_id=owner.organization_id,
@@ -191,7 +189,8 @@ class StartExecution:
         *,
         execution_id: int,
         content: PlaybookInitialized,
-    ) -> Envelope:
+    ) -> StoredEvent | Envelope:
+        """The first event; read already if it is another execution's, which was started under the key before."""
         draft = to_draft(
             content,
             idempotency_key=START_KEY,
@@ -215,9 +214,7 @@ class StartExecution:
             )
         except KeyTaken as taken:
             return await self._winner(owner, taken)
-        if not appended[0].duplicate:
-            self._on_started(execution_id, appended[0].event)
-        return appended[0].event.envelope()
+        return appended[0].event.envelope() if appended[0].duplicate else appended[0].event
 
     async def _winner(self, owner: Scope, taken: KeyTaken) -> Envelope:
         """The first event of the execution that was started under the key before."""
@@ -260,13 +257,22 @@ def _waiting(request: StartRequest) -> JsonObject | None:
     return call.to_json() if call else None
 
 
-def _started(first: Envelope, request: StartRequest, *, created: bool) -> Started:
-    differs = request.parent_call is None and first.meta.get("request_sha256") != request.sha256()
-    if not created and differs:
+def _spelt(variables: JsonObject) -> bytes:
+    try:
+        data = encode(variables)
+    except NotCanonical as exc:
+        raise InvalidPayload(f"the variables cannot be stored: {exc.message}") from exc
+    if len(data) > MAX_WORKLOAD_BYTES:
+        raise InvalidPayload(f"the variables have {len(data)} bytes, at most {MAX_WORKLOAD_BYTES} are allowed")
+    return data
+
+
+def _started_before(first: Envelope, request: StartRequest) -> Started:
+    if request.parent_call is None and first.meta.get("request_sha256") != request.sha256():
         raise KeyTaken(key=request.start_key, event_id=str(first.event_id), stream_version=1)
     return Started(
         execution_id=first.execution_id,
         path=str(first.meta["path"]),
         version=int(str(first.meta["version"])),
-        created=created,
+        created=False,
     )

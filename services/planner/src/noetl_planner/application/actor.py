@@ -101,6 +101,8 @@ class Actor:
         self.quarantined = ""
         self._quarantined_until = 0.0
         self.trace = ""
+        self._told_workload = b""
+        """The bytes of the variables, if whoever started the execution has sent them; not proven to be that."""
 
     @property
     def state(self) -> State:
@@ -132,6 +134,11 @@ class Actor:
         if len(self._events) < MAX_BUFFERED_EVENTS:  # What does not fit is read from the log.
             self._events[event.stream_version] = event
         self._wake()
+
+    def offer_workload(self, data: bytes) -> None:
+        """Perhaps the bytes of the variables, for whoever has not read them yet."""
+        if self._planner is None:
+            self._told_workload = data
 
     def expect(self, version: int) -> None:
         """The head of the stream is known to be at least here."""
@@ -257,8 +264,9 @@ class Actor:
     async def _ready_planner(self) -> TurnPlanner | None:
         if self._planner is None and self.state.execution.catalog_id:
             self.trace = self.state.execution.trace
-            plan = await self._load_plan(self.state.execution)
+            plan = await self._load_plan(self.state.execution, told=self._told_workload)
             self._planner = TurnPlanner(plan, self._rules)
+            self._told_workload = b""
         return self._planner
 
     async def _catch_up(self) -> None:

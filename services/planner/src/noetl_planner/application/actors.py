@@ -250,9 +250,10 @@ class Actors:
         if self._owns(shard_of(execution_id, self._shard_count)):
             self._actor(execution_id).take(event)
 
-    async def notice(self, execution_id: int, events: Sequence[StoredEvent]) -> None:
+    async def notice(self, execution_id: int, events: Sequence[StoredEvent], *, workload: bytes = b"") -> None:
         """What was just committed, told ahead of the bus; port `Notices`."""
         actor = self._actor(execution_id)
+        actor.offer_workload(workload)
         for event in events:
             actor.take(event)
 

@@ -156,7 +156,9 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
         """Take in what was just committed."""
         _only_services()
         await self._planned.notice(
-            parse_id(request.execution_id, what="execution_id"), [stored(event) for event in request.events]
+            parse_id(request.execution_id, what="execution_id"),
+            [stored(event) for event in request.events],
+            workload=request.workload,
         )
         return pb.NoticeResponse()
 

@@ -1132,8 +1132,13 @@ class NoticeRequest(_message.Message):
 
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
+    workload: _builtins.bytes
+    """The bytes of the variables that its first event refers to, if they are few; empty, or other bytes than those, send the owner to
+    the store.
+    """
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[_event_pb2.StoredEvent]:
         """Its events as they stand in the log."""
@@ -1143,10 +1148,11 @@ class NoticeRequest(_message.Message):
         *,
         execution_id: _builtins.str = ...,
         events: _abc.Iterable[_event_pb2.StoredEvent] | None = ...,
+        workload: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "execution_id", b"execution_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "execution_id", b"execution_id", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
