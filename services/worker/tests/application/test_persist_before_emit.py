@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from noetl_adapters.arrow.ipc import ArrowTables
@@ -19,6 +20,7 @@ from noetl_worker.application.event_result import MAX_CONTEXT_BYTES, EventResult
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import PATIENCE_SECONDS
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.prepared_result import MAX_SOON_SPELT, is_soon_spelt
 from noetl_worker.application.result_refs import result_ref
 
 TABLES = ArrowTables()
@@ -51,6 +53,22 @@ async def persist(
 ) -> EventResult:
     persist = PersistBeforeEmit(InMemoryPayloadStore(), TABLES)
     return await persist(PLACE, Outcome(data=data), control_paths=paths, parent_ref_id=parent_ref_id)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "soon"),
+    [
+        (Outcome(data={"n": 1, "list": [1.5, None, True, "text"]}), True),
+        (Outcome(data=None, py={"stdout": "x" * 1_000}), True),
+        (Outcome(data="x" * 16 * MAX_SOON_SPELT), False),
+        (Outcome(data={"deep": [[0] * MAX_SOON_SPELT]}), False),
+        (Outcome(data={str(n): n for n in range(MAX_SOON_SPELT)}), False),
+        (Outcome(data=None, py={"stdout": "x" * 16 * MAX_SOON_SPELT}), False),
+        (Outcome(data=cast("JsonValue", {"view": object()})), False),
+    ],
+)
+def test_only_what_is_short_is_spelt_at_once(outcome: Outcome, soon: bool) -> None:
+    assert is_soon_spelt(outcome) is soon
 
 
 def error_of(result: EventResult) -> JsonObject:

@@ -16,12 +16,12 @@ from noetl_core.playbook.outputs import PLAINLY_KEPT, Kept
 from noetl_core.playbook.selection import ResultPath
 from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_core.ports.tables import EncodedTable, Tables
-from noetl_servicekit.stored_values import MEDIA_TYPE
+from noetl_servicekit.stored_values import MAX_BYTES_AT_ONCE, MEDIA_TYPE
 
 from noetl_worker.application.event_result import EventResult, Proof
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import pauses
-from noetl_worker.application.prepared_result import Read, ResultPlace, prepare, ref_id, told_alone
+from noetl_worker.application.prepared_result import Read, ResultPlace, is_soon_spelt, prepare, ref_id, told_alone
 
 __all__ = [
     "PersistBeforeEmit",
@@ -68,8 +68,11 @@ class PersistBeforeEmit:
 
         That is so when the result cannot be written as JSON, or cannot be stored.
         """
-        # In a thread: a large result takes long to spell, and leases must be kept up meanwhile.
-        prepared = await asyncio.to_thread(prepare, place, outcome, Read(control_paths, fact_paths), kept, self._tables)
+        read = Read(control_paths, fact_paths)
+        if is_soon_spelt(outcome):
+            prepared = prepare(place, outcome, read, kept, self._tables)
+        else:  # in a thread: leases must be kept up meanwhile
+            prepared = await asyncio.to_thread(prepare, place, outcome, read, kept, self._tables)
         outcome, context = prepared.outcome, prepared.context
         reference: JsonObject | None = None
         try:
@@ -111,7 +114,9 @@ class PersistBeforeEmit:
 
     async def put(self, place: ResultPlace, body: bytes, *, media_type: str = "") -> PayloadRef:
         """Store bytes, JSON if nothing else is said, again and again for a while; raises what kept them from that."""
-        media_type = media_type or await asyncio.to_thread(json_media_type, body)
+        if not media_type:
+            few = len(body) <= MAX_BYTES_AT_ONCE
+            media_type = json_media_type(body) if few else await asyncio.to_thread(json_media_type, body)
         delays = iter(self._retry_delays_seconds)
         while True:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.collection.documents import MAX_HEADER_BYTES, holds_digests, json_media_type
@@ -19,6 +20,9 @@ from noetl_servicekit.stored_values import MEDIA_TYPE, EncodedValue, encode_valu
 from noetl_worker.application.credential_names import without_credentials
 from noetl_worker.application.event_result import ContextTooLarge, describe, facts_of, has_unread_facts
 from noetl_worker.application.outcome import ErrorKind, Outcome
+
+MAX_SOON_SPELT: Final = 256
+"""How many values, or sixteens of characters, an outcome may have that is spelt at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,28 @@ def prepare(place: ResultPlace, outcome: Outcome, read: Read, kept: Kept, tables
         body = EncodedValue(data=encode(refused.result()))
         context = describe(refused, size_bytes=len(body.data), control_paths=())
         return Prepared(outcome=refused, body=body, context=context)
+
+
+def is_soon_spelt(outcome: Outcome) -> bool:
+    """Whether preparing it takes less than handing it to a thread would; looks at a few values only."""
+    waiting: list[object] = [outcome.data, outcome.py, outcome.http]
+    left = MAX_SOON_SPELT
+    while waiting:
+        value = waiting.pop()
+        left -= 1
+        if isinstance(value, str):
+            left -= len(value) // 16
+        elif type(value) is dict:
+            left -= len(value)
+            waiting += value.values() if left >= 0 else ()
+        elif type(value) is list:
+            left -= len(value)
+            waiting += value if left >= 0 else ()
+        elif value is not None and not isinstance(value, int | float):
+            return False  # a view, or rows that are somewhere else
+        if left < 0:
+            return False
+    return True
 
 
 def told_alone(outcome: Outcome) -> tuple[Outcome, bytes]:

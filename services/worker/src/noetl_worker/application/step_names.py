@@ -42,12 +42,11 @@ class StepNames:
     async def __call__(self, command: GrantedCommand, playbook: Playbook) -> dict[str, object]:
         """Names for one call; raises `NotFound` (REFERENCE_NOT_AVAILABLE) when a referenced result is gone."""
         wanted = _wanted_steps(command, playbook)
-        variables, values = await asyncio.gather(
-            self._variables(command),
-            asyncio.gather(
-                *(self._result(command, name, reads, kept_output(playbook, name)) for name, reads in wanted.items())
-            ),
-        )
+        loading = [self._result(command, name, reads, kept_output(playbook, name)) for name, reads in wanted.items()]
+        if loading:
+            variables, values = await asyncio.gather(self._variables(command), asyncio.gather(*loading))
+        else:  # nothing to be waited for at once, so no task of its own either
+            variables, values = await self._variables(command), []
         results = {name: with_failure(value, command.results[name]) for name, value in zip(wanted, values, strict=True)}
         views = {name: StepView(value) for name, value in results.items()}
         execution_id = str(command.key.execution_id)
