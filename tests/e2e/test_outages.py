@@ -21,8 +21,9 @@ from noetl_cli.dev.sql import fetch_value
 from noetl_cli.exits import ExitCode
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import EventLogClient, ExecutionClient
+from noetl_contracts.messages import unpack_events
 from noetl_contracts.room import when_there_is_room
-from noetl_contracts.subjects import EVENTS_STREAM, STREAM_VERSION
+from noetl_contracts.subjects import EVENTS_STREAM
 from noetl_core.append import AppendRequest, StreamAppend
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Overloaded
@@ -357,7 +358,8 @@ async def delivered_versions(stack: LocalStack, execution_id: int, wanted: int) 
         versions: list[int] = []
         while len(versions) < wanted:
             for message in await subscription.fetch(200, timeout=30):
-                versions.append(int((message.headers or {})[STREAM_VERSION]))
+                events = unpack_events(message.data, message.headers or {})
+                versions += [event.stream_version for event in events]
                 await message.ack()
         return versions
     finally:

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noetl_contracts.messages import event_headers
+from noetl_contracts.messages import event_headers, pack_events
 from noetl_contracts.subjects import LOG_BRANCH, event_subject, shard_filter
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
@@ -32,7 +32,7 @@ from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
-from noetl_projector.entrypoints.shard_consumer import ShardConsumer
+from noetl_projector.entrypoints.shard_consumer import ShardConsumer, batches
 from noetl_projector.telemetry import ProjectorMetrics
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.compliance.projections import projected
@@ -639,6 +639,50 @@ async def test_messages_that_nobody_can_read_are_terminated_and_their_neighbours
     assert metrics.value("noetl_projector_decode_errors_total") == 2
     assert metrics.value("noetl_projector_events_unshardable_total") == 2
     assert metrics.value("noetl_projector_terminated_notifications_total") == 4
+
+
+def shared(*events: StoredEvent, place: int = 0) -> Delivery:
+    body, headers = pack_events(events, TRACE)
+    subject = event_subject(tenant_id="default", organization_id="default", execution_id=EXECUTION, shard=SHARD)
+    return Delivery(subject=subject, body=body, headers=headers, receipt=str(place))
+
+
+async def test_events_that_share_messages_are_folded_and_acknowledged_like_others() -> None:
+    history = two_steps(History())
+    one, receiver, counts = process(history), Receiver(), MetricSet()
+    consumer = ShardConsumer(receiver, one.project, batch_size=500, shard_count=64, metrics=ProjectorMetrics(counts))
+
+    # One comes alone after it has come with its neighbours, and a message comes with what is known in part.
+    await consumer.take([shared(*history.stored[:7]), delivery(history.stored[6], place=1)])
+    await consumer.take([shared(*history.stored[4:], place=2)])
+
+    assert rows_of(one.store) == await straight([history])
+    assert [settled.receipt for settled in receiver.acknowledged] == ["0", "1", "2"]
+    assert counts.value("noetl_projector_events_received_total") == 7 + 1 + 14
+    assert counts.value("noetl_projector_acknowledged_notifications_total") == 3
+    assert one.count("events_projected") == 18
+
+
+async def test_a_shared_message_with_a_forged_event_is_dropped_whole_and_found_in_the_log() -> None:
+    history = two_steps(History())
+    one, receiver, counts = process(history), Receiver(), MetricSet()
+    consumer = ShardConsumer(receiver, one.project, batch_size=500, shard_count=64, metrics=ProjectorMetrics(counts))
+    forged = history.stored[3]._replace(body=history.stored[3].body.replace(b"{", b"{ ", 1))
+
+    await consumer.take([shared(*history.stored[:3], forged), shared(*history.stored[4:], place=1)])
+
+    assert [settled.receipt for settled in receiver.terminated] == ["0"]
+    assert counts.value("noetl_projector_decode_errors_total") == 1
+    assert rows_of(one.store) == await straight([history])
+
+
+def test_a_batch_has_so_many_events_however_many_share_a_message() -> None:
+    history = two_steps(History())
+    deliveries = [shared(*history.stored[:6]), shared(*history.stored[6:8]), *map(delivery, history.stored[8:12])]
+
+    divided = [(len(part), events) for part, events in batches(deliveries, 5)]
+
+    assert divided == [(1, 6), (4, 5), (1, 1)]
 
 
 async def test_messages_of_a_log_that_a_restored_database_lost_change_nothing() -> None:

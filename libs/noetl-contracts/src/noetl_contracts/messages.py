@@ -1,7 +1,12 @@
-"""An event as a message of the bus: its bytes are the payload, what depends on its place is in headers."""
+"""Events as messages of the bus.
 
-from collections.abc import Mapping
+Of one event its bytes are the payload, and what depends on its place is in headers. Neighbouring events of a stream,
+as one append makes them, share a message: a line with length and place before the bytes of each.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, InvalidInput
@@ -10,6 +15,7 @@ from noetl_core.timestamps import format_time, parse_time
 from noetl_contracts.subjects import (
     AGGREGATE_VERSION,
     CHECKSUM,
+    EVENTS,
     INGEST_TIME,
     LOG_BRANCH,
     PREV_CHECKSUM,
@@ -18,7 +24,67 @@ from noetl_contracts.subjects import (
 )
 
 _time_text = lru_cache(maxsize=256)(format_time)
+_time = lru_cache(maxsize=256)(parse_time)
 """Events of one append share their time."""
+
+MAX_SHARED_BYTES: Final = 128 * 1024
+"""Of events that share a message; one that is larger has a message to itself."""
+
+
+def message_runs(events: Iterable[StoredEvent]) -> Iterator[list[StoredEvent]]:
+    """Neighbouring events as they share messages; the same events are divided the same way each time."""
+    run: list[StoredEvent] = []
+    size = 0
+    for event in events:
+        if run and size + len(event.body) > MAX_SHARED_BYTES:
+            yield run
+            run, size = [], 0
+        run.append(event)
+        size += len(event.body)
+    if run:
+        yield run
+
+
+def pack_events(events: Sequence[StoredEvent], trace: str) -> tuple[bytes, dict[str, str]]:
+    """Payload and headers of a message that carries these, at least one, in their order."""
+    last = events[-1]
+    if len(events) == 1:
+        return last.body, event_headers(last, trace)
+    headers = {STREAM_VERSION: str(last.stream_version), EVENTS: str(len(events))}
+    if trace:
+        headers[TRACEPARENT] = trace
+    return b"".join(part for event in events for part in (_place(event), event.body)), headers
+
+
+def count_events(headers: Mapping[str, str]) -> int:
+    """How many events a message carries by its own account."""
+    text = headers.get(EVENTS, "1")
+    return int(text) if text.isdecimal() else 1
+
+
+def unpack_events(body: bytes, headers: Mapping[str, str]) -> list[StoredEvent]:
+    """The events that a message carries, in their order; whether their chain holds is for `verify_link` to say."""
+    if EVENTS not in headers:
+        return [stored_event(body, headers)]
+    events, at = [], 0
+    try:
+        while at < len(body):
+            begins = body.index(b"\n", at) + 1
+            length, version, aggregate, time, previous, checksum = body[at : begins - 1].decode().split(" ")
+            at = begins + int(length) if length.isdecimal() else len(body) + 1
+            events.append(StoredEvent(body[begins:at], int(version), int(aggregate), _time(time), previous, checksum))
+    except (ValueError, InvalidInput) as exc:
+        raise Corrupt(f"a message of several events cannot be read: {exc}") from exc
+    if at != len(body) or str(len(events)) != headers[EVENTS]:
+        raise Corrupt(f"a message of {headers[EVENTS]} events has {len(events)}, or not all of the last one")
+    return events
+
+
+def _place(event: StoredEvent) -> bytes:
+    return (
+        f"{len(event.body)} {event.stream_version} {event.aggregate_version} {_time_text(event.ingest_time)}"
+        f" {event.prev_checksum} {event.checksum}\n"
+    ).encode()
 
 
 def event_headers(stored: StoredEvent, trace: str) -> dict[str, str]:

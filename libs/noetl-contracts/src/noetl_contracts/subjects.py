@@ -23,6 +23,8 @@ INGEST_TIME = "Noetl-Ingest-Time"
 PREV_CHECKSUM = "Noetl-Prev-Checksum"
 CHECKSUM = "Noetl-Checksum"
 LOG_BRANCH = "Noetl-Log-Branch"
+EVENTS = "Noetl-Events"
+"""How many events a message carries, if there are several; its stream version is that of the last of them."""
 TRACEPARENT = "traceparent"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")

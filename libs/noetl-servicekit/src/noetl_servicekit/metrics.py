@@ -21,6 +21,12 @@ LATENCY_BUCKETS: Final = (
 )  # fmt: skip
 """Seconds, from a transaction to a call that waits for work."""
 
+LAG_BUCKETS: Final = (
+    0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75,
+    1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+"""Seconds behind the log: narrow around what is promised, so that a quantile says whether the promise is kept."""
+
 SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 """Things a batch."""
 

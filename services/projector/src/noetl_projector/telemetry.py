@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noetl_servicekit.metrics import SIZE_BUCKETS, MetricSet
+from noetl_servicekit.metrics import LAG_BUCKETS, SIZE_BUCKETS, MetricSet
 
 
 class ProjectorMetrics:
@@ -88,6 +88,7 @@ class ProjectorMetrics:
         self.lag = metrics.histogram(
             "noetl_projection_lag_seconds",
             "Time from the append of the oldest event of a row's update to its commit, by the database's clock.",
+            buckets=LAG_BUCKETS,
         )
         self.shard_lag = metrics.gauge(
             "noetl_projection_shard_lag_seconds", "The same for the last update of each shard.", ("shard",)
@@ -109,6 +110,7 @@ class ProjectorMetrics:
         self.barrier_age = metrics.histogram(
             "noetl_checkpoint_age_seconds",
             "Time from the append of the oldest event that a barrier is the first to cover to that barrier.",
+            buckets=LAG_BUCKETS,
         )
         self.checkpoints_told = metrics.counter(
             "noetl_projector_checkpoints_told_total", "Barriers told in the logs of their executions."

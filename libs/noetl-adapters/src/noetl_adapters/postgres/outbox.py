@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 
 import asyncpg
-from noetl_contracts.messages import event_headers
+from noetl_contracts.messages import message_runs, pack_events
 from noetl_contracts.subjects import LOG_BRANCH, event_subject
 from noetl_core.envelope import StoredEvent, trace_of
 from noetl_core.errors import Unavailable
@@ -71,7 +72,7 @@ class PostgresOutbox:
             return ()
         async with translated():
             rows = await self._pool.fetch(self._sql["take"], list(shards), limit)
-        return tuple(map(_row, rows))
+        return tuple(one for _, group in groupby(rows, key=itemgetter("outbox_id")) for one in _messages(list(group)))
 
     async def delete(self, outbox_ids: Sequence[int]) -> None:
         """They have been published."""
@@ -85,30 +86,44 @@ class PostgresOutbox:
         return Backlog(rows=row["waiting"], oldest_age_seconds=row["oldest_age_seconds"])
 
 
-def _row(row: asyncpg.Record) -> OutboxRow:
-    message = _written_out(row) if row["event_id"] is None else _event(row)
-    if row["log_branch"]:
-        message = replace(message, headers={**message.headers, LOG_BRANCH: row["log_branch"]})
-    return OutboxRow(
-        outbox_id=row["outbox_id"],
-        shard=row["shard"],
-        execution_id=row["execution_id"],
-        message=message,
-        age_seconds=row["age_seconds"],
-    )
+def _messages(rows: Sequence[asyncpg.Record]) -> Iterator[OutboxRow]:
+    """Of one row of the outbox: what is written out there, or the events that it names."""
+    first = rows[0]
+    marks = {LOG_BRANCH: first["log_branch"]} if first["log_branch"] else {}
+    for message in [_written_out(first, marks)] if first["event_id"] is None else _of_events(rows, marks):
+        yield OutboxRow(
+            outbox_id=first["outbox_id"],
+            shard=first["shard"],
+            execution_id=first["execution_id"],
+            message=message,
+            age_seconds=first["age_seconds"],
+        )
 
 
-def _written_out(row: asyncpg.Record) -> Message:
+def _written_out(row: asyncpg.Record, marks: Mapping[str, str]) -> Message:
     return Message(
         subject=row["subject"],
         message_id=row["message_id"],
         body=row["body"],
-        headers=json.loads(row["headers"]),
+        headers={**json.loads(row["headers"]), **marks},
     )
 
 
-def _event(row: asyncpg.Record) -> Message:
-    stored = StoredEvent(
+def _of_events(rows: Sequence[asyncpg.Record], marks: Mapping[str, str]) -> Iterator[Message]:
+    first = rows[0]
+    subject = _subject(first["tenant_id"], first["organization_id"], first["execution_id"], first["shard"])
+    place = 0
+    for run in message_runs(map(_stored, rows)):
+        body, headers = pack_events(run, trace_of(run[0].body))
+        name = str(rows[place]["event_id"])
+        # Under a name of its own, as an earlier release may have published its first event alone.
+        message_id = name if len(run) == 1 else f"{name}+{len(run)}"
+        yield Message(subject=subject, message_id=message_id, body=body, headers={**headers, **marks})
+        place += len(run)
+
+
+def _stored(row: asyncpg.Record) -> StoredEvent:
+    return StoredEvent(
         body=row["body"],
         stream_version=row["stream_version"],
         aggregate_version=row["aggregate_version"],
@@ -116,9 +131,6 @@ def _event(row: asyncpg.Record) -> Message:
         prev_checksum=row["prev_checksum"],
         checksum=row["checksum"],
     )
-    subject = _subject(row["tenant_id"], row["organization_id"], row["execution_id"], row["shard"])
-    headers = event_headers(stored, trace_of(stored.body))
-    return Message(subject=subject, message_id=str(row["event_id"]), body=stored.body, headers=headers)
 
 
 @lru_cache(maxsize=4096)

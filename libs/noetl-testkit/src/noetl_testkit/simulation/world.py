@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
 
-from noetl_contracts.messages import event_headers
+from noetl_contracts.messages import pack_events
 from noetl_contracts.subjects import event_subject
 from noetl_core.append import Appended, PlacedEvent, PreparedRequest
 from noetl_core.canonical import sha256_hex
@@ -222,22 +223,24 @@ class World:
 
     def _publish(self, events: Sequence[PlacedEvent]) -> None:
         """What was committed is published later, and hints with it: an outbox whose publisher takes its time."""
-        for placed in events:
-            stored, head = placed.stored, placed.head
-            self._note(f"{head.execution_id} v{stored.stream_version} {placed.prepared.draft.event_type}")
+        for execution_id, group in groupby(events, key=lambda placed: placed.head.execution_id):
+            own = list(group)
+            for placed in own:
+                self._note(f"{execution_id} v{placed.stored.stream_version} {placed.prepared.draft.event_type}")
+            head = own[0].head
             subject = event_subject(
                 tenant_id=head.tenant_id,
                 organization_id=head.organization_id,
-                execution_id=head.execution_id,
+                execution_id=execution_id,
                 shard=head.shard,
             )
-            message = Message(
-                subject=subject,
-                message_id=f"{head.execution_id}/{stored.stream_version}",
-                body=stored.body,
-                headers=event_headers(stored, ""),
-            )
-            self._send(message)
+            # Some together and some alone, as the rows of an outbox name them.
+            together = self.place.chance.random() < 0.5
+            stored = [placed.stored for placed in own]
+            for run in [stored] if together else [[one] for one in stored]:
+                body, headers = pack_events(run, "")
+                message_id = f"{execution_id}/{run[0].stream_version}+{len(run)}"
+                self._send(Message(subject=subject, message_id=message_id, body=body, headers=headers))
         for number, hint in enumerate(self.log.hints[self._hints_seen :], start=self._hints_seen):
             self._send(Message(subject=hint.subject, message_id=hint.message_id or f"hint/{number}", body=hint.body))
         self._hints_seen = len(self.log.hints)

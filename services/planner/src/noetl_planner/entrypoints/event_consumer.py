@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from noetl_contracts.messages import is_of_another_log, stored_event
+from noetl_contracts.messages import count_events, is_of_another_log, unpack_events
 from noetl_contracts.subjects import STREAM_VERSION
 from noetl_core.errors import NoetlError
 from noetl_core.ports.bus import Delivery, PullConsumer
@@ -44,13 +44,16 @@ async def consume_events(
 def _hand_over(delivery: Delivery, actors: Actors, metrics: PlannerMetrics) -> None:
     try:
         execution_id = int(delivery.subject.split(".")[_EXECUTION_TOKEN])
-        if 0 < int(delivery.headers.get(STREAM_VERSION, 0)) <= actors.known_version(execution_id):
-            metrics.events_received.inc()
+        known = actors.known_version(execution_id)
+        if 0 < int(delivery.headers.get(STREAM_VERSION, 0)) <= known:
+            metrics.events_received.inc(count_events(delivery.headers))
             return  # most are what this planner has appended itself
-        event = stored_event(delivery.body, delivery.headers)
+        events = unpack_events(delivery.body, delivery.headers)
     except (NoetlError, ValueError, IndexError) as exc:
         metrics.decode_errors.inc()
         logger.warning("planner.undecodable_message", subject=delivery.subject, reason=str(exc))
         return
-    metrics.events_received.inc()
-    actors.take(execution_id, event)
+    metrics.events_received.inc(len(events))
+    for event in events:
+        if event.stream_version > known:
+            actors.take(execution_id, event)

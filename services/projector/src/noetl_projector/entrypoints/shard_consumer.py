@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_contracts.messages import is_of_another_log, stored_event
+from noetl_contracts.messages import count_events, is_of_another_log, unpack_events
 from noetl_contracts.subjects import TRACEPARENT
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import InvalidInput, NoetlError, Unavailable
@@ -36,7 +36,7 @@ class _Parsed:
     delivery: Delivery
     execution_id: int
     shard: int
-    event: StoredEvent
+    events: Sequence[StoredEvent]
 
 
 class ShardConsumer:
@@ -82,8 +82,12 @@ class ShardConsumer:
                 self._metrics.bus_away.set(0)
                 logger.info("projector.bus_is_back")
             if deliveries:
-                await self.take(deliveries)
-                if len(deliveries) < self._batch_size // 2:
+                events = 0
+                for part, count in batches(deliveries, self._batch_size):
+                    await self.take(part)
+                    beat()
+                    events += count
+                if events < self._batch_size // 2:
                     await asyncio.sleep(self._gather_seconds)
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
@@ -128,8 +132,9 @@ class ShardConsumer:
         for delivery in deliveries:
             try:
                 execution_id, shard = self._place(delivery.subject)
-                event = stored_event(delivery.body, delivery.headers)
-                verify_link(event)
+                events = unpack_events(delivery.body, delivery.headers)
+                for event in events:
+                    verify_link(event)
             except NoetlError as exc:
                 unshardable = isinstance(exc, InvalidInput)
                 (self._metrics.events_unshardable if unshardable else self._metrics.decode_errors).inc()
@@ -137,8 +142,8 @@ class ShardConsumer:
                 logger.warning("projector.undecodable_message", subject=delivery.subject, reason=exc.message)
                 unreadable.append(delivery)
             else:
-                self._metrics.events_received.inc()
-                readable.append(_Parsed(delivery, execution_id, shard, event))
+                self._metrics.events_received.inc(len(events))
+                readable.append(_Parsed(delivery, execution_id, shard, events))
         return readable, unreadable
 
     def _place(self, subject: str) -> tuple[int, int]:
@@ -160,6 +165,18 @@ class ShardConsumer:
             self._on_bus_away()
 
 
+def batches(deliveries: Sequence[Delivery], most_events: int) -> Iterator[tuple[Sequence[Delivery], int]]:
+    """Deliveries divided so that not too many events come together, with their number; none is divided itself."""
+    first = events = 0
+    for place, delivery in enumerate(deliveries):
+        count = count_events(delivery.headers)
+        if events and events + count > most_events:
+            yield deliveries[first:place], events
+            first, events = place, 0
+        events += count
+    yield deliveries[first:], events
+
+
 def _by_execution(parsed: Iterable[_Parsed]) -> list[Wanted]:
     grouped: dict[int, list[_Parsed]] = {}
     for one in parsed:
@@ -168,7 +185,7 @@ def _by_execution(parsed: Iterable[_Parsed]) -> list[Wanted]:
         Wanted(
             execution_id=execution_id,
             shard=group[0].shard,
-            events=tuple(one.event for one in group),
+            events=tuple(event for one in group for event in one.events),
             trace=group[0].delivery.headers.get(TRACEPARENT, ""),
         )
         for execution_id, group in grouped.items()
