@@ -11,7 +11,7 @@ from noetl_testkit.simulation.invariants import Stream
 from noetl_testkit.simulation.nodes import HEAD_POLL_SECONDS
 from noetl_testkit.simulation.playbooks import HAND_WRITTEN
 from noetl_testkit.simulation.verdict import judge, problems_of, quiet
-from noetl_testkit.simulation.world import Script, World
+from noetl_testkit.simulation.world import STEPS, Script, World
 
 CASES = {case.name: case for case in HAND_WRITTEN}
 
@@ -56,6 +56,18 @@ def test_a_takeover_in_the_middle_of_undecided_events_decides_each_once(case: st
             )
         )
         assert verdict.problems == [], f"at call {call}"
+
+
+def test_a_reaper_that_was_deposed_has_nothing_done_and_the_next_one_has_it_done_once() -> None:
+    """At one moment after the other, until a deadline is told under a fence that is over."""
+    for step in range(0, STEPS, 20):
+        world = lived(script("late", Fault(Kind.DEPOSE, step, target="reaper-0"), planners=1))
+        (stream,) = world.log.streams.values()
+        passed = [event.envelope() for event in stream.events if event.envelope().event_type == "deadline.passed"]
+        assert len({one.idempotency_key for one in passed}) == len(passed) == 2
+        if any("refused: reaper epoch" in line for line in world.trace):
+            return
+    raise AssertionError("no reaper was ever refused")
 
 
 @pytest.mark.parametrize("case", ["chain", "errors"])

@@ -293,6 +293,28 @@ def test_a_fence_is_checked_only_where_something_would_be_written() -> None:
     assert not isinstance(current, NoetlError)
 
 
+def test_whoever_asks_and_whoever_writes_must_both_hold_their_leases() -> None:
+    log = started_log(1)
+    shard = shard_of(1, 4)
+    log.epochs |= {("planner", shard): 7, ("reaper", 3): 2}  # a shard of reapers is none of executions
+
+    outcomes = log.commit(
+        [
+            request(
+                1,
+                note(f"{writer}/{asker}"),
+                fence=Fence(role="planner", shard=shard, epoch=writer),
+                asked_by=Fence(role="reaper", shard=3, epoch=asker),
+            )
+            for writer in (6, 7)
+            for asker in (1, 2)
+        ]
+    )
+
+    roles = [one.facts["role"] if isinstance(one, Fenced) else "" for one in outcomes]
+    assert roles == ["planner", "planner", "reaper", ""]
+
+
 @pytest.mark.parametrize(
     ("append", "error"),
     [

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from noetl_contracts.subjects import CANCEL_SUBJECT, STOP_SUBJECT
+from noetl_core.append import Fence
 from noetl_core.canonical import decode
 from noetl_core.commands.state import CommandStatus
 from noetl_core.deadlines.events import DeadlinePassed
-from noetl_core.errors import LeaseLost, NoetlError, TooEarly
+from noetl_core.errors import Fenced, LeaseLost, NoetlError, TooEarly
 from noetl_core.executions.state import ExecutionStatus
+from noetl_core.ports.commands import Heartbeats
 from noetl_core.timestamps import format_time
 from noetl_testkit.planning import NOON, WORKER, Planning, ok
 from noetl_testkit.until import until
@@ -303,3 +306,38 @@ async def test_a_result_and_a_deadline_that_meet_lead_to_one_exit_whoever_plans(
     assert planning.entered() == ["slow", "after" if came_in_time else "rescue"]
     assert ("deadline.passed" in types) == (not came_in_time)
     await other.stop()
+
+
+@pytest.mark.parametrize("asked", ["pass_deadlines", "abandon"])
+async def test_who_was_deposed_has_nothing_done_and_harms_nobody_else(planning: Planning, asked: str) -> None:
+    await planning.start(SLOW)
+    command = await planning.claim("slow")
+    held = planning.state.commands[command.key.command_id]
+    planning.pass_time(60)
+    deposed = Fence(role="reaper", shard=0, epoch=1)  # nobody was elected here yet, so that it is at 0
+    before = planning.types()
+
+    asking: Coroutine[Any, Any, object]
+    if asked == "abandon":
+        assert held.lease_until is not None
+        asking = planning.actors.abandon(
+            command.key,
+            expected_aggregate_version=held.aggregate_version,
+            lease_until=held.lease_until,
+            reclaimer="urn:noetl:reaper:r-0",
+            fence=deposed,
+        )
+    else:
+        asking = planning.actors.pass_deadlines(
+            planning.execution_id, through=planning.now, reclaimer="urn:noetl:reaper:r-0", fence=deposed
+        )
+    refusal, beats = await asyncio.gather(
+        asking, planning.actors.heartbeat(WORKER, [command.key]), return_exceptions=True
+    )
+
+    assert isinstance(refusal, Fenced)
+    assert refusal.facts["role"] == "reaper"
+    assert isinstance(beats, Heartbeats)
+    assert not beats.lost | beats.unanswered
+    assert planning.types() == [*before, "command.heartbeat"]
+    assert await pass_deadlines(planning, 60) == 1  # the planner goes on, for whoever may ask

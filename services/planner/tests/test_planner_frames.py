@@ -212,7 +212,11 @@ async def test_a_silent_frame_is_abandoned_after_its_lease_and_offered_again_wit
     assert (await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)).passed == 0
 
     planning.pass_time(21)
-    assert (await planning.actors.pass_deadlines(planning.execution_id, through=planning.now)).passed == 1
+    reaper = "urn:noetl:reaper:r-0"
+    passed = await planning.actors.pass_deadlines(planning.execution_id, through=planning.now, reclaimer=reaper)
+    assert passed.passed == 1
+    (given_up,) = [one for one in planning.events() if one.envelope.event_type == "frame.abandoned"]
+    assert given_up.envelope.meta["reclaimer"] == reaper
     found = await frames.claim(1, worker=OTHER)
 
     assert (found.key.frame_id, found.key.attempt, found.rows.start) == (lost.key.frame_id, 2, 0)

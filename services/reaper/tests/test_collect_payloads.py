@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from noetl_core.append import Fence
 from noetl_core.collection.report import CollectionReport
-from noetl_core.errors import NoetlError, Overloaded, Unavailable
+from noetl_core.errors import Fenced, NoetlError, Overloaded, Unavailable
 from noetl_core.ports.event_log import Scope
 from noetl_reaper.application.collect_payloads import CollectPayloads
+from noetl_reaper.application.election import Election
 from noetl_reaper.entrypoints.collection_loop import collect_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
@@ -21,6 +23,7 @@ NEIGHBOURS = {
     "NOETL_PLANNER_ADDRESS": "c:1",
     "NOETL_TOKEN": "t",
 }
+FENCE = Fence(role="reaper", shard=0, epoch=3)
 
 
 class Api:
@@ -31,13 +34,29 @@ class Api:
         self._answers = answers
 
     async def collect(
-        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0
+        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0, fence: Fence | None = None
     ) -> AsyncIterator[CollectionReport]:
+        assert fence == FENCE
         self.asked.append((scope, apply, grace_seconds))
         for answer in self._answers:
             if isinstance(answer, NoetlError):
                 raise answer
             yield answer
+
+
+class Elected:
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+
+    def epoch(self, shard: int) -> int | None:
+        return FENCE.epoch
+
+    def fenced(self, shard: int) -> None:
+        self.lost.append(shard)
+
+
+def collection(api: Api, ownership: Elected | None = None) -> CollectPayloads:
+    return CollectPayloads(api, election=Election(ownership or Elected()), metrics=ReaperMetrics(MetricSet()))
 
 
 def report(phase: str) -> CollectionReport:
@@ -47,7 +66,7 @@ def report(phase: str) -> CollectionReport:
 async def test_everybodys_payloads_are_collected_for_real_with_signs_of_life() -> None:
     api, beats = Api(report("events"), report("payloads"), report("done")), list[int]()
 
-    last = await CollectPayloads(api, metrics=ReaperMetrics(MetricSet()))(lambda: beats.append(1))
+    last = await collection(api)(FENCE, lambda: beats.append(1))
 
     assert api.asked == [(None, True, 0.0)]
     assert last is not None
@@ -64,14 +83,22 @@ async def test_what_fails_is_tried_again_the_next_time(failure: NoetlError) -> N
         if len(api.asked) >= 2:
             twice.set()
 
-    collect = CollectPayloads(api, metrics=ReaperMetrics(MetricSet()))
-    loop = asyncio.create_task(collect_regularly(collect, elected=lambda: True, every_seconds=0.001, beat=beat))
+    collect = collection(api)
+    loop = asyncio.create_task(collect_regularly(collect, elected=lambda: FENCE, every_seconds=0.001, beat=beat))
     async with asyncio.timeout(30):
         await twice.wait()
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
 
     assert len(api.asked) >= 2
+
+
+async def test_a_collection_ends_where_it_is_when_another_reaper_was_elected() -> None:
+    api, ownership = Api(report("events"), Fenced(role="reaper", shard=0, epoch=3, current=4)), Elected()
+
+    assert await collection(api, ownership)(FENCE, lambda: None) is None
+
+    assert ownership.lost == [0]
 
 
 def test_nothing_is_collected_unless_the_operator_wants_it() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from noetl_core.append import Fence
 from noetl_core.children.state import ParkedCall
 from noetl_core.errors import (
     AlreadyTerminal,
@@ -30,8 +31,8 @@ from noetl_core.ports.commands import (
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand, SilentPage
 from noetl_reaper.application import reclaim_commands
+from noetl_reaper.application.election import ONLY_SHARD, ROLE, Election
 from noetl_reaper.application.reclaim_commands import ReclaimCommands, Sweep
-from noetl_reaper.bootstrap import ONLY_SHARD, ROLE
 from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
@@ -43,6 +44,7 @@ from noetl_testkit.histories import NOON, TRACE
 from noetl_testkit.memory.leases import InMemoryShardLeases
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+FENCE = Fence(role="reaper", shard=0, epoch=2)
 SILENT = SilentCommand(
     execution_id=7,
     command_id="c1",
@@ -104,8 +106,15 @@ class Planner:
         self.at_once = self.most_at_once = 0
 
     async def abandon(
-        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: CommandKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> Abandonment:
+        assert fence == FENCE
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.traces.append(current_traceparent())
@@ -146,13 +155,21 @@ class Setup:
         self.candidates = Candidates(*commands)
         self.planner = Planner()
         self.metrics = MetricSet()
+        self.lost: list[int] = []
         self.reclaim = ReclaimCommands(
             self.candidates,
             self.planner,
+            election=Election(self),
             reclaimer="urn:noetl:reaper:r-0",
             concurrency=concurrency,
             metrics=ReaperMetrics(self.metrics),
         )
+
+    def epoch(self, shard: int) -> int | None:
+        return FENCE.epoch
+
+    def fenced(self, shard: int) -> None:
+        self.lost.append(shard)
 
 
 @pytest.fixture
@@ -170,7 +187,7 @@ def silent(number: int) -> SilentCommand:
 async def test_a_silent_command_is_abandoned_at_the_version_at_which_it_was_seen() -> None:
     setup = Setup(SILENT)
 
-    sweep = await setup.reclaim()
+    sweep = await setup.reclaim(FENCE)
 
     assert sweep == Sweep(found=1, abandoned=1, refused=0, failed=0)
     assert setup.planner.abandoned == [(CommandKey(execution_id=7, command_id="c1"), 3, NOON, "urn:noetl:reaper:r-0")]
@@ -182,7 +199,7 @@ async def test_the_last_attempt_is_told_apart() -> None:
     setup = Setup(SILENT)
     setup.planner.next_attempt = 0
 
-    await setup.reclaim()
+    await setup.reclaim(FENCE)
 
     assert setup.metrics.value("noetl_reaper_abandoned_total", outcome="exhausted") == 1
 
@@ -201,7 +218,7 @@ async def test_a_refusal_is_counted_and_stops_nobody(refusal: NoetlError) -> Non
     setup = Setup(silent(1), silent(2))
     setup.planner.refusals["c1"] = refusal
 
-    sweep = await setup.reclaim()
+    sweep = await setup.reclaim(FENCE)
 
     assert sweep == Sweep(found=2, abandoned=1, refused=1, failed=0)
     assert setup.metrics.value("noetl_reaper_refused_total", code=refusal.code) == 1
@@ -212,7 +229,7 @@ async def test_a_failure_is_told_apart_from_a_refusal_and_stops_nobody(failure: 
     setup = Setup(silent(1), silent(2))
     setup.planner.refusals["c1"] = failure
 
-    sweep = await setup.reclaim()
+    sweep = await setup.reclaim(FENCE)
 
     assert sweep == Sweep(found=2, abandoned=1, refused=0, failed=1)
     assert setup.metrics.value("noetl_reaper_failures_total", code=failure.code) == 1
@@ -221,7 +238,7 @@ async def test_a_failure_is_told_apart_from_a_refusal_and_stops_nobody(failure: 
 async def test_only_so_many_are_dealt_with_at_once() -> None:
     setup = Setup(*(silent(number) for number in range(20)), concurrency=3)
 
-    sweep = await setup.reclaim()
+    sweep = await setup.reclaim(FENCE)
 
     assert sweep.abandoned == 20
     assert setup.planner.most_at_once == 3
@@ -230,7 +247,7 @@ async def test_only_so_many_are_dealt_with_at_once() -> None:
 async def test_the_abandonment_belongs_to_the_trace_of_its_command(spans: InMemorySpanExporter) -> None:
     setup = Setup(SILENT)
 
-    await setup.reclaim()
+    await setup.reclaim(FENCE)
 
     (abandon,) = spans.get_finished_spans()
     assert abandon.name == "reaper.abandon"
@@ -246,7 +263,7 @@ async def test_those_that_are_refused_do_not_hide_the_ones_behind_them(monkeypat
     setup = Setup(silent(1), silent(2), silent(3))
     setup.planner.refusals = {silent(number).command_id: AlreadyTerminal("1") for number in (1, 2)}
 
-    sweep = await setup.reclaim()
+    sweep = await setup.reclaim(FENCE)
 
     assert (sweep.found, sweep.abandoned, sweep.refused) == (3, 1, 2)
 
@@ -262,7 +279,7 @@ async def test_the_loop_sweeps_again_and_again_and_shows_that_it_lives() -> None
         if beats == 3:
             third.set()
 
-    task = asyncio.create_task(sweep_regularly(setup.reclaim, elected=lambda: True, every_seconds=0.001, beat=beat))
+    task = asyncio.create_task(sweep_regularly(setup.reclaim, elected=lambda: FENCE, every_seconds=0.001, beat=beat))
     await third.wait()
     task.cancel()
     await asyncio.wait({task})
@@ -275,7 +292,7 @@ async def test_a_projector_that_is_away_is_for_the_supervisor_to_deal_with() -> 
     setup.candidates.failure = Unavailable("no projector")
 
     with pytest.raises(Unavailable):
-        await sweep_regularly(setup.reclaim, elected=lambda: True, every_seconds=1, beat=lambda: None)
+        await sweep_regularly(setup.reclaim, elected=lambda: FENCE, every_seconds=1, beat=lambda: None)
 
 
 async def test_who_is_not_elected_looks_for_nothing_until_it_is() -> None:
@@ -295,9 +312,7 @@ async def test_who_is_not_elected_looks_for_nothing_until_it_is() -> None:
 
     setup, beats = Setup(), asyncio.Semaphore(0)
     task = asyncio.create_task(
-        sweep_regularly(
-            setup.reclaim, elected=lambda: second.epoch(ONLY_SHARD) is not None, every_seconds=0.001, beat=beats.release
-        )
+        sweep_regularly(setup.reclaim, elected=Election(second).fence, every_seconds=0.001, beat=beats.release)
     )
     for _ in range(3):
         await beats.acquire()

@@ -226,6 +226,27 @@ async def test_an_owner_that_is_deposed_meanwhile_writes_nothing(
     assert await keys(ours, execution_id) == ["start"]
 
 
+async def test_nothing_is_written_for_an_asker_that_is_deposed_meanwhile(
+    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool
+) -> None:
+    leases = PostgresShardLeases(pool)
+    execution_id = await start(ours)
+
+    def reaper(incarnation: str) -> Replica:
+        return Replica(role="reaper", instance="r-0", incarnation=incarnation, address="a:1")
+
+    held = await leases.hold(reaper("1"), lease_seconds=30)
+    overtaken.meanwhile = lambda: leases.hold(reaper("2"), lease_seconds=30)
+
+    with pytest.raises(Fenced):
+        await ours.append(
+            request(execution_id, note("late"), asked_by=Fence(role="reaper", shard=0, epoch=held.leases[0].epoch))
+        )
+
+    assert overtaken.written[:2] == [True, False]
+    assert await keys(ours, execution_id) == ["start"]
+
+
 async def test_a_start_key_that_is_taken_meanwhile_answers_with_the_first_start(
     ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
 ) -> None:

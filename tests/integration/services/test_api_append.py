@@ -103,6 +103,7 @@ async def test_a_writer_appends_its_own_events_under_keys_of_its_own(api: Any) -
         (Draft(event_type="playbook.completed", idempotency_key="execution/end"), {}, NotPermitted),
         (note("k", aggregate_type="command", aggregate_id="c"), {}, NotPermitted),
         (note("k"), {"fence": Fence(role="planner", shard=0, epoch=0)}, NotPermitted),
+        (note("k"), {"asked_by": Fence(role="reaper", shard=0, epoch=0)}, NotPermitted),
         (note("k"), {"hints": (Hint(subject="noetl.work.a.b", body=b"", execution_id=1),)}, NotPermitted),
         (note("k"), {"start": StreamStart()}, NotPermitted),
         (note("k", meta={"decided_through": 7}), {}, InvalidInput),

@@ -65,8 +65,18 @@ class AppendRequest:
     organization_id: str
     streams: tuple[StreamAppend, ...]
     fence: Fence | None = None
+    """Of the writer, who owns one of the streams."""
+    asked_by: Fence | None = None
+    """Of whoever has the writer do it, and may do so only while he is elected: a reaper, which owns no stream."""
     hints: tuple[Hint, ...] = ()
     producer: str = ""
+
+    @property
+    def fences(self) -> tuple[Fence, ...]:
+        """All that must hold when it is committed."""
+        if self.asked_by is None:
+            return () if self.fence is None else (self.fence,)
+        return (self.asked_by,) if self.fence is None else (self.fence, self.asked_by)
 
 
 class Appended(NamedTuple):

@@ -8,6 +8,7 @@ from noetl_core.append import (
     END_KEY,
     Appended,
     AppendRequest,
+    Fence,
     Head,
     Hint,
     KnownKey,
@@ -127,7 +128,7 @@ def _number_request(prepared: PreparedRequest, overlay: _Overlay) -> tuple[Appen
             _refuse_taken_start(stream, found[0].event)
         appended.extend(found)
     if overlay.events:
-        _check_fence(request, prepared.streams, overlay.view)
+        _check_fences(request, prepared.streams, overlay.view)
     return tuple(appended)
 
 
@@ -144,13 +145,15 @@ def _refuse_taken_start(stream: PreparedStream, first: StoredEvent) -> None:
     )
 
 
-def _check_fence(request: AppendRequest, streams: Sequence[PreparedStream], view: LogView) -> None:
-    fence = request.fence
-    if fence is None:
-        return
-    foreign = [stream for stream in streams if stream.shard != fence.shard]
-    if len(foreign) == len(streams):
-        raise InvalidInput(f"fence of shard {fence.shard} given for streams of other shards")
+def _check_fences(request: AppendRequest, streams: Sequence[PreparedStream], view: LogView) -> None:
+    owner = request.fence
+    if owner is not None and all(stream.shard != owner.shard for stream in streams):
+        raise InvalidInput(f"fence of shard {owner.shard} given for streams of other shards")
+    for fence in request.fences:
+        _check_fence(fence, view)
+
+
+def _check_fence(fence: Fence, view: LogView) -> None:
     current = view.epochs.get((fence.role, fence.shard), 0)
     if current != fence.epoch:
         raise Fenced(role=fence.role, shard=fence.shard, epoch=fence.epoch, current=current)

@@ -45,6 +45,7 @@ def ingest(append: AppendEvents) -> IngestEvents:
         (Draft(event_type="playbook.completed", idempotency_key=END_KEY), {}, NotPermitted),
         (note("k", aggregate_type="frame", aggregate_id="f"), {}, NotPermitted),
         (note("k"), {"fence": Fence(role="planner", shard=0, epoch=0)}, NotPermitted),
+        (note("k"), {"asked_by": Fence(role="reaper", shard=0, epoch=0)}, NotPermitted),
         (note("k"), {"hints": (HINT,)}, NotPermitted),
         (note("k"), {"start": StreamStart()}, NotPermitted),
         (note("k", meta={"loop_id": "l"}), {}, InvalidInput),

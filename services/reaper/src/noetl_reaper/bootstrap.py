@@ -22,6 +22,7 @@ from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_reaper.application.collect_payloads import CollectPayloads
+from noetl_reaper.application.election import ROLE, Election
 from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
 from noetl_reaper.application.report_stalled import ReportStalled
@@ -30,9 +31,6 @@ from noetl_reaper.entrypoints.sweep_loop import Look, sweep_regularly
 from noetl_reaper.settings import Settings
 from noetl_reaper.telemetry import ReaperMetrics
 
-ROLE: Final = "reaper"
-ONLY_SHARD: Final = 0
-"""Whoever has it is at work; the others wait for its lease to end."""
 STALLED_SECONDS: Final = 60.0
 """Between two looks for executions that can never go on."""
 
@@ -67,38 +65,43 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     group.on_stop(ownership.release)
     group.loop("ownership", ownership.run)
 
-    def elected() -> bool:
-        return ownership.epoch(ONLY_SHARD) is not None
-
+    election, reclaimer = Election(ownership), f"urn:noetl:reaper:{group.settings.instance}"
     projections, metrics = ProjectionClient(projector), ReaperMetrics(group.metrics)
     reclaim = ReclaimCommands(
         projections,
         commands,
-        reclaimer=f"urn:noetl:reaper:{group.settings.instance}",
+        election=election,
+        reclaimer=reclaimer,
         concurrency=settings.concurrency,
         metrics=metrics,
     )
     pass_deadlines = PassDeadlines(
-        projections, commands, ExecutionClient(api), concurrency=settings.concurrency, metrics=metrics
+        projections,
+        commands,
+        ExecutionClient(api),
+        election=election,
+        reclaimer=reclaimer,
+        concurrency=settings.concurrency,
+        metrics=metrics,
     )
 
     def sweep(name: str, look: Look, every_seconds: float) -> None:
         group.loop(
             name,
-            lambda beat: sweep_regularly(look, elected=elected, every_seconds=every_seconds, beat=beat),
+            lambda beat: sweep_regularly(look, elected=election.fence, every_seconds=every_seconds, beat=beat),
             max_silence_seconds=30.0 + 3 * every_seconds,
         )
 
     sweep("sweep", reclaim, settings.interval_seconds)
     sweep("deadlines", pass_deadlines, settings.deadline_seconds)
     report_stalled = ReportStalled(projections, WhyClient(api), quiet_seconds=settings.quiet_seconds, metrics=metrics)
-    sweep("stalled", report_stalled, min(settings.quiet_seconds, STALLED_SECONDS))
+    sweep("stalled", lambda fence: report_stalled(), min(settings.quiet_seconds, STALLED_SECONDS))
     if settings.payload_gc_seconds:
-        collect = CollectPayloads(PayloadClient(api), metrics=metrics)
+        collect = CollectPayloads(PayloadClient(api), election=election, metrics=metrics)
         group.loop(
             "payload-gc",
             lambda beat: collect_regularly(
-                collect, elected=elected, every_seconds=settings.payload_gc_seconds, beat=beat
+                collect, elected=election.fence, every_seconds=settings.payload_gc_seconds, beat=beat
             ),
             max_silence_seconds=LONGEST_SILENCE_SECONDS + 3 * settings.payload_gc_seconds,
         )

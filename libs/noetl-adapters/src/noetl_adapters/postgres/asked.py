@@ -19,8 +19,7 @@ class Asked:
         self.starts: list[tuple[str, str, str]] = []
         for prepared in requests:
             request = prepared.request
-            if request.fence is not None:
-                self.fences.add((request.fence.role, request.fence.shard))
+            self.fences.update((fence.role, fence.shard) for fence in request.fences)
             for stream in prepared.streams:
                 start, execution_id = stream.append.start, stream.append.execution_id
                 if start is not None and start.start_key:  # under an id that was made for it: nobody has it yet

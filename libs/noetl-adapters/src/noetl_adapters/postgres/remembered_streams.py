@@ -85,8 +85,7 @@ class RememberedStreams:
         aggregates: dict[tuple[int, str], int] = {}
         epochs: dict[tuple[str, int], int] = {}
         for prepared in requests:
-            fence = prepared.request.fence
-            if fence is not None:
+            for fence in prepared.request.fences:
                 epochs[(fence.role, fence.shard)] = fence.epoch
             for stream in prepared.streams:
                 known = self._streams.get(stream.append.execution_id)
@@ -97,9 +96,9 @@ class RememberedStreams:
         return LogView(now=now, heads=heads, aggregate_versions=aggregates, epochs=epochs)
 
     def _knows(self, prepared: PreparedRequest) -> bool:
-        fence = prepared.request.fence
-        if fence is not None and self._epochs.get((fence.role, fence.shard)) != fence.epoch:
-            return False
+        for fence in prepared.request.fences:
+            if self._epochs.get((fence.role, fence.shard)) != fence.epoch:
+                return False
         for stream in prepared.streams:
             start, known = stream.append.start, self._streams.get(stream.append.execution_id)
             if start is not None:

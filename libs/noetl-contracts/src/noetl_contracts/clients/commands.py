@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
+from noetl_core.append import Fence
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
@@ -28,13 +29,13 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
-from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.deadlines import NOBODY_IN_PARTICULAR, DeadlinesPassed
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.sharding import shard_of
 
 from noetl_contracts.mapping import commands as mapping
 from noetl_contracts.mapping import streams
-from noetl_contracts.mapping.events import payload_ref_message, stored_message
+from noetl_contracts.mapping.events import fence_message, payload_ref_message, stored_message
 from noetl_contracts.mapping.times import timestamp
 from noetl_contracts.status import raising_noetl_errors
 
@@ -178,7 +179,13 @@ class CommandClient:
         return (await self._call(self._shard(key), _park(request, self._timeout))).stream_version
 
     async def abandon(
-        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: CommandKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> Abandonment:
         """Give up a silent attempt."""
         request = pb.AbandonRequest(
@@ -186,13 +193,21 @@ class CommandClient:
             expected_aggregate_version=expected_aggregate_version,
             lease_until=timestamp(lease_until),
             reclaimer=reclaimer,
+            fence=fence_message(fence),
         )
         response = await self._call(self._shard(key), _abandon(request, self._timeout))
         return Abandonment(stream_version=response.stream_version, next_attempt=response.next_attempt)
 
-    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
+    async def pass_deadlines(
+        self, execution_id: int, *, through: datetime, reclaimer: str = NOBODY_IN_PARTICULAR, fence: Fence | None = None
+    ) -> DeadlinesPassed:
         """Have passed deadlines of an execution recorded; port `Deadlines`."""
-        request = pb.PassDeadlinesRequest(execution_id=str(execution_id), through=timestamp(through))
+        request = pb.PassDeadlinesRequest(
+            execution_id=str(execution_id),
+            through=timestamp(through),
+            reclaimer=reclaimer,
+            fence=fence_message(fence),
+        )
         response = await self._call(
             shard_of(execution_id, self._shard_count), lambda stub: stub.PassDeadlines(request, timeout=self._timeout)
         )

@@ -10,6 +10,7 @@ from typing import Any, Final
 import grpc
 from noetl.execution.v1 import execution_pb2 as pb
 from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
+from noetl_core.append import Fence
 from noetl_core.canonical import encode
 from noetl_core.children.state import StartingCall
 from noetl_core.ids import parse_id
@@ -20,7 +21,7 @@ from noetl_core.ports.steering import Steered
 from noetl_contracts.channel import NO_DEADLINE
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.call_logs import LogBatch, log_batch
-from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.mapping.events import fence_message, scope_message
 from noetl_contracts.status import raising_noetl_errors
 
 FAILED_ROWS_SECONDS: Final = 120.0
@@ -125,11 +126,21 @@ class ExecutionClient:
             return mapping.execution_page(await self._stub.List(request, timeout=self._timeout))
 
     async def cancel(
-        self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True
+        self,
+        scope: Scope | None,
+        execution_id: int,
+        *,
+        reason: str = "",
+        cascade: bool = True,
+        fence: Fence | None = None,
     ) -> CancelledExecution:
         """End an execution now, with its descendants unless told otherwise."""
         request = pb.CancelRequest(
-            scope=scope_message(scope), execution_id=str(execution_id), reason=reason, no_cascade=not cascade
+            scope=scope_message(scope),
+            execution_id=str(execution_id),
+            reason=reason,
+            no_cascade=not cascade,
+            fence=fence_message(fence),
         )
         with raising_noetl_errors():
             response = await self._stub.Cancel(request, timeout=self._timeout)

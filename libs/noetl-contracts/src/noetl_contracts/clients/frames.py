@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from noetl.frame.v1 import frame_pb2 as pb
 from noetl.frame.v1 import frame_pb2_grpc as pb_grpc
+from noetl_core.append import Fence
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import NoetlError
 from noetl_core.payloads import PayloadRef
@@ -20,7 +21,7 @@ from noetl_core.ports.frames import CommittedRows, FrameBeats, FrameClaim, Frame
 from noetl_contracts.clients.commands import CommandClient
 from noetl_contracts.mapping import commands as command_mapping
 from noetl_contracts.mapping import frames as mapping
-from noetl_contracts.mapping.events import payload_ref_message
+from noetl_contracts.mapping.events import fence_message, payload_ref_message
 from noetl_contracts.mapping.times import timestamp
 
 Named = TypeVar("Named", StageSlot, FrameKey)
@@ -158,7 +159,13 @@ class FrameClient:
         return mapping.beats(response)
 
     async def abandon_frame(
-        self, key: FrameKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: FrameKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> int:
         """Give up a silent attempt."""
         request = pb.AbandonRequest(
@@ -166,6 +173,7 @@ class FrameClient:
             expected_aggregate_version=expected_aggregate_version,
             lease_until=timestamp(lease_until),
             reclaimer=reclaimer,
+            fence=fence_message(fence),
         )
         response = await self._owners.call_owner(
             key.execution_id, lambda channel: _stub(channel).Abandon(request, timeout=self._timeout)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import grpc
 from noetl.payload.v1 import payload_pb2 as pb
 from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
+from noetl_core.append import Fence
 from noetl_core.collection.report import CollectionReport
 from noetl_core.errors import Corrupt
 from noetl_core.lineage import Trace
@@ -18,7 +19,7 @@ from noetl_core.ports.event_log import Scope
 
 from noetl_contracts.channel import NO_DEADLINE
 from noetl_contracts.mapping import payloads as mapping
-from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.mapping.events import fence_message, scope_message
 from noetl_contracts.mapping.payloads import KnownPayload
 from noetl_contracts.status import raising_noetl_errors
 
@@ -80,10 +81,12 @@ class PayloadClient:
             return mapping.trace(await self._stub.Trace(request, timeout=self._timeout))
 
     async def collect(
-        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0
+        self, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0, fence: Fence | None = None
     ) -> AsyncIterator[CollectionReport]:
         """Collect what no event reaches, or see what would be collected; the last report has the phase `done`."""
-        request = pb.CollectRequest(scope=scope_message(scope), apply=apply, grace_seconds=grace_seconds)
+        request = pb.CollectRequest(
+            scope=scope_message(scope), apply=apply, grace_seconds=grace_seconds, fence=fence_message(fence)
+        )
         with raising_noetl_errors():
             async for message in self._stub.Collect(request, timeout=NO_DEADLINE):
                 yield mapping.collection_report(message)

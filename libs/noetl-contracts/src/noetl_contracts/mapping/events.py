@@ -117,16 +117,23 @@ def draft(message: pb.Draft) -> Draft:
     )
 
 
+def fence_message(fence: Fence | None) -> common.Fence | None:
+    """A fence as a message; none for none."""
+    return None if fence is None else common.Fence(role=fence.role, shard=fence.shard, epoch=fence.epoch)
+
+
+def fence_of(message: common.Fence) -> Fence | None:
+    """The fence that a message carries; none if nobody has set it."""
+    return Fence(role=message.role, shard=message.shard, epoch=message.epoch) if message.ByteSize() else None
+
+
 def append_message(request: AppendRequest) -> pb.AppendRequest:
     """An append as a message."""
     return pb.AppendRequest(
         scope=common.Scope(tenant_id=request.tenant_id, organization_id=request.organization_id),
         streams=[_stream_message(stream) for stream in request.streams],
-        fence=(
-            common.Fence(role=request.fence.role, shard=request.fence.shard, epoch=request.fence.epoch)
-            if request.fence
-            else None
-        ),
+        fence=fence_message(request.fence),
+        asked_by=fence_message(request.asked_by),
         hints=[
             pb.Hint(
                 subject=hint.subject,
@@ -146,11 +153,8 @@ def append_request(message: pb.AppendRequest, scope: Scope) -> AppendRequest:
         tenant_id=scope.tenant_id,
         organization_id=scope.organization_id,
         streams=tuple(_stream(stream) for stream in message.streams),
-        fence=(
-            Fence(role=message.fence.role, shard=message.fence.shard, epoch=message.fence.epoch)
-            if message.HasField("fence")
-            else None
-        ),
+        fence=fence_of(message.fence),
+        asked_by=fence_of(message.asked_by),
         hints=tuple(
             Hint(
                 subject=hint.subject,

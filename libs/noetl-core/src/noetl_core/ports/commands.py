@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from noetl_core.append import Fence
 from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
@@ -187,9 +188,15 @@ class Commands(Protocol):
         ...
 
     async def abandon(
-        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: CommandKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> Abandonment:
-        """Give up a silent attempt; refused when its worker was heard of since."""
+        """Give up a silent attempt; refused when its worker was heard of since, or the asker's own lease is over."""
         ...
 
 

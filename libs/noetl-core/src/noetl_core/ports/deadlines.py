@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+from noetl_core.append import Fence
+
+NOBODY_IN_PARTICULAR: Final = "urn:noetl:reaper"
+"""Who gives up frames if whoever asks for it does not say which reaper it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +58,11 @@ class LateExecutions(Protocol):
 class Deadlines(Protocol):
     """Has passed deadlines recorded, and what follows from them decided."""
 
-    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
-        """Record the open deadlines up to a time; refused (`TooEarly`) before PostgreSQL's clock is there."""
+    async def pass_deadlines(
+        self, execution_id: int, *, through: datetime, reclaimer: str = NOBODY_IN_PARTICULAR, fence: Fence | None = None
+    ) -> DeadlinesPassed:
+        """Record the open deadlines up to a time, and give up frames in the reclaimer's name.
+
+        Refused (`TooEarly`) before PostgreSQL's clock is there, and (`Fenced`) when the asker's own lease is over.
+        """
         ...

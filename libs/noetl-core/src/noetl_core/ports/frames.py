@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from noetl_core.append import Fence
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
@@ -163,7 +164,13 @@ class Frames(Protocol):
         ...
 
     async def abandon_frame(
-        self, key: FrameKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: FrameKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> int:
-        """Give up a silent attempt; returns the version. Refused when its worker was heard of since."""
+        """Give up a silent attempt; returns the version. Refused as `Commands.abandon` is."""
         ...

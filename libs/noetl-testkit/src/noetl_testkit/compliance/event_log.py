@@ -379,6 +379,45 @@ class EventLogCompliance(ABC):
         keys = [event.envelope().idempotency_key for event in await history(log, execution_id)]
         assert keys == ["start", "a", "c"]
 
+    async def test_nothing_is_written_for_an_asker_that_was_deposed(self, log: EventLog, leases: ShardLeases) -> None:
+        """By the lease of his own, whatever that of the writer says; the others of the batch do not mind."""
+        execution_id = await start(log)
+        shard = shard_of(execution_id, SHARDS)
+        planner = await leases.hold(
+            Replica(role="planner", instance="p-0", incarnation="1", address="a:1"), lease_seconds=30
+        )
+        writer = next(lease for lease in planner.leases if lease.shard == shard)
+        fence = Fence(role="planner", shard=shard, epoch=writer.epoch)
+        elected = await leases.hold(
+            Replica(role="reaper", instance="r-0", incarnation="1", address="r:1"), lease_seconds=30
+        )
+        asker = Fence(role="reaper", shard=0, epoch=elected.leases[0].epoch)
+        asked = request(execution_id, note("asked"), fence=fence, asked_by=asker)
+        await log.append(asked)
+        await leases.hold(Replica(role="reaper", instance="r-0", incarnation="2", address="r:2"), lease_seconds=30)
+
+        deposed, again, own, next_one = await asyncio.gather(
+            refused(log, request(execution_id, note("late"), fence=fence, asked_by=asker)),
+            log.append(asked),
+            log.append(request(execution_id, note("own"), fence=fence)),
+            log.append(
+                request(
+                    execution_id,
+                    note("next"),
+                    fence=fence,
+                    asked_by=Fence(role="reaper", shard=0, epoch=asker.epoch + 1),
+                )
+            ),
+        )
+
+        assert isinstance(deposed, Fenced)
+        assert deposed.facts["role"] == "reaper"
+        assert again[0].duplicate
+        assert not own[0].duplicate
+        assert not next_one[0].duplicate
+        keys = {event.envelope().idempotency_key for event in await history(log, execution_id)}
+        assert keys == {"start", "asked", "own", "next"}
+
     async def test_a_deposed_owner_still_learns_what_it_wrote_before(self, log: EventLog, leases: ShardLeases) -> None:
         execution_id = await start(log)
         shard = shard_of(execution_id, SHARDS)

@@ -174,13 +174,15 @@ class InMemoryEventLog:
         return numbered.outcomes[0]
 
     def _view(self, request: PreparedRequest) -> LogView:
-        fence = request.request.fence
         return LogView(
             now=self._clock(),
             heads={execution_id: stream.head for execution_id, stream in self.streams.items()},
             keys=self._keys,
             aggregate_versions=self._aggregates,
-            epochs={(fence.role, fence.shard): self._leases.epoch(fence.role, fence.shard)} if fence else {},
+            epochs={
+                (fence.role, fence.shard): self._leases.epoch(fence.role, fence.shard)
+                for fence in request.request.fences
+            },
             started=self._started,
         )
 

@@ -13,7 +13,7 @@ from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.application.steer_execution import SteerExecution
-from noetl_core.append import Appended, AppendRequest
+from noetl_core.append import Appended, AppendRequest, Fence
 from noetl_core.children.state import StartingCall
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
@@ -95,9 +95,18 @@ class ApiPorts:
         """For users."""
         return await self._start(SOMEBODY, SCOPE, StartRequest(path=path, start_key=key, payload=payload))
 
-    async def cancel(self, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True) -> object:
+    async def cancel(
+        self,
+        scope: Scope | None,
+        execution_id: int,
+        *,
+        reason: str = "",
+        cascade: bool = True,
+        fence: Fence | None = None,
+    ) -> object:
         """For users, and for the reaper."""
-        return await self._cancel(SERVICE, scope, execution_id, reason=reason, cascade=cascade)
+        cancel = self._cancel.under(SERVICE, fence)
+        return await cancel(SERVICE, scope, execution_id, reason=reason, cascade=cascade)
 
     async def steer(self, execution_id: int, action: SteerAction) -> Steered:
         """For users."""

@@ -28,7 +28,7 @@ class Kind(StrEnum):
     WIPE = "wipe"
     """A planner or projector forgets all that it need not know."""
     DEPOSE = "depose"
-    """A planner or projector loses its shards to another owner, and hears of it only when it asks again."""
+    """A planner, projector or reaper loses its shards to another owner, and hears of it only when it asks again."""
 
 
 OF_CALLS = (Kind.CALL_LOST, Kind.ANSWER_LOST, Kind.CALL_LATE, Kind.CALL_DOUBLED, Kind.CALL_SLOW)
@@ -79,6 +79,8 @@ def draw_faults(chance: random.Random, *, processes: list[str], calls: int, mess
         kind = chance.choice((Kind.KILL, Kind.KILL, Kind.STOP, Kind.WIPE, Kind.DEPOSE))
         seconds = chance.choice((0.2, 2.0, 9.0)) * (0.5 + chance.random())
         owners = [name for name in processes if name.startswith(("planner", "projector"))]
-        target = chance.choice(owners if kind in (Kind.WIPE, Kind.DEPOSE) else processes)
+        elected = [name for name in processes if name.startswith("reaper")]
+        targets = {Kind.WIPE: owners, Kind.DEPOSE: owners + elected}
+        target = chance.choice(targets.get(kind, processes))
         faults.append(Fault(kind, chance.randrange(steps), seconds, target))
     return sorted(faults)

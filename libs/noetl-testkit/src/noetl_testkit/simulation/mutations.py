@@ -12,12 +12,32 @@ from noetl_core.events import is_allowed_after_end, is_terminal
 from noetl_core.values import replace as with_values
 from noetl_planner.entrypoints.head_sweep import HeadSweep
 from noetl_projector.application.compare_heads import CompareHeads
+from noetl_reaper.application.election import ROLE as ELECTED
 
 
 @contextmanager
 def without_fence() -> Iterator[None]:
     """Whoever once owned a shard may write to it for ever."""
-    with mock.patch.object(numbering, "_check_fence", lambda request, streams, view: None):
+    with _unfenced(lambda fence: fence.role != ELECTED):
+        yield
+
+
+@contextmanager
+def without_fence_of_reapers() -> Iterator[None]:
+    """Whoever was once elected may have things done for ever."""
+    with _unfenced(lambda fence: fence.role == ELECTED):
+        yield
+
+
+@contextmanager
+def _unfenced(is_open: Callable[[append.Fence], bool]) -> Iterator[None]:
+    check = numbering._check_fence
+
+    def careless(fence: append.Fence, view: append.LogView) -> None:
+        if not is_open(fence):
+            check(fence, view)
+
+    with mock.patch.object(numbering, "_check_fence", careless):
         yield
 
 
@@ -86,6 +106,7 @@ def _ends_or_follows(event_type: str) -> bool:
 
 MUTATIONS: Mapping[str, Callable[[], Any]] = {
     "fence": without_fence,
+    "reaper's fence": without_fence_of_reapers,
     "idempotency key": without_idempotency_keys,
     "version check": without_version_check,
     "head comparison": without_head_comparison,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from noetl_reaper.application.election import ROLE, Election
 from noetl_reaper.application.pass_deadlines import PassDeadlines
 from noetl_reaper.application.reclaim_commands import ReclaimCommands
-from noetl_reaper.bootstrap import ONLY_SHARD, ROLE
 from noetl_reaper.entrypoints.sweep_loop import sweep_regularly
 from noetl_servicekit.shard_ownership import ShardOwnership
 
@@ -39,18 +39,21 @@ async def start_reaper(place: Installation, node: Node) -> None:
         clock=place.loop.time,
     )
 
-    def elected() -> bool:
-        return ownership.epoch(ONLY_SHARD) is not None
-
-    reclaim = ReclaimCommands(projections, planners, reclaimer="urn:noetl:reaper:sim", concurrency=8, metrics=told)
+    election, reclaimer = Election(ownership), f"urn:noetl:reaper:{node.name}"
+    reclaim = ReclaimCommands(
+        projections, planners, election=election, reclaimer=reclaimer, concurrency=8, metrics=told
+    )
     deadlines = PassDeadlines(
         projections,
         planners,
         place.api("api", by=node),
+        election=election,
+        reclaimer=reclaimer,
         concurrency=8,
         metrics=told,
         clock=place.loop.time,
     )
+    elected = election.fence
     await place.supervise(
         ownership=ownership.run,
         sweep=lambda beat: sweep_regularly(reclaim, elected=elected, every_seconds=REAP_SECONDS, beat=beat),

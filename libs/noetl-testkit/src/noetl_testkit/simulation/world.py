@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
@@ -14,7 +14,7 @@ from noetl_contracts.messages import pack_events
 from noetl_contracts.subjects import event_subject
 from noetl_core.append import Appended, PlacedEvent, PreparedRequest
 from noetl_core.canonical import sha256_hex
-from noetl_core.errors import NoetlError
+from noetl_core.errors import Fenced, NoetlError
 from noetl_core.ports.bus import Message
 from noetl_core.ports.catalog import NewVersion
 
@@ -53,13 +53,16 @@ class Script:
     """Of the users: each starts one execution."""
     replicas: tuple[int, int, int, int]
     """Of api, planner, projector and worker."""
+    reapers: int = 1
+    """One of them is at work."""
     faults: tuple[Fault, ...] = ()
 
     @property
     def processes(self) -> list[str]:
         """Everything that can be killed."""
-        names = ("api", "planner", "projector", "worker")
-        return [f"{name}-{place}" for name, count in zip(names, self.replicas, strict=True) for place in range(count)]
+        names = ("api", "planner", "projector", "worker", "reaper")
+        counts = (*self.replicas, self.reapers)
+        return [f"{name}-{place}" for name, count in zip(names, counts, strict=True) for place in range(count)]
 
 
 def script_of(seed: int) -> Script:
@@ -68,9 +71,10 @@ def script_of(seed: int) -> Script:
     users = chance.choice((1, 1, 1, 2))
     minds = tuple(chance.choice(("", "", "", "", "cancel", "pause")) for _ in range(users))
     replicas = (chance.choice((1, 2)), chance.choice((1, 2, 2)), chance.choice((1, 2)), chance.choice((1, 2)))
-    script = Script(seed=seed, case=draw_case(chance), minds=minds, replicas=replicas)
-    faults = draw_faults(chance, processes=[*script.processes, "reaper-0"], calls=CALLS, messages=MESSAGES, steps=STEPS)
-    return Script(seed=seed, case=script.case, minds=minds, replicas=replicas, faults=tuple(faults))
+    case = draw_case(chance)
+    script = Script(seed=seed, case=case, minds=minds, replicas=replicas, reapers=chance.choice((1, 2)))
+    faults = draw_faults(chance, processes=script.processes, calls=CALLS, messages=MESSAGES, steps=STEPS)
+    return replace(script, faults=tuple(faults))
 
 
 class World:
@@ -85,7 +89,7 @@ class World:
         chance = random.Random(script.seed ^ 0x5EED)  # noqa: S311 - repeatable, not secret
         self.loop = VirtualLoop()  # type: ignore[abstract]  # it has no files, sockets or signals
         self.faults = Faults(script.faults)
-        network = Network(self.loop, chance, self.faults, self._note)
+        network = Network(self.loop, chance, self.faults, self.note)
         leases = InMemoryShardLeases(shard_count=SHARDS, clock=self._now)
         self.leases = leases
         self.log = InMemoryEventLog(leases=leases, shard_count=SHARDS, clock=self._now)
@@ -97,7 +101,7 @@ class World:
         self.place = Installation(
             loop=self.loop,
             network=network,
-            bus=SimulatedBus(network, chance, self.faults, self._note),
+            bus=SimulatedBus(network, chance, self.faults, self.note),
             leases=leases,
             log=self.log,
             projections=InMemoryProjections(now=self._now),
@@ -180,7 +184,7 @@ class World:
             (place.planners, start_planner),
             (place.projectors, start_projector),
             (place.workers, partial(start_worker, effects=self.effects)),
-            (("reaper-0",), start_reaper),
+            ([f"reaper-{number}" for number in range(self.script.reapers)], start_reaper),
         ]
         for names, start in starts:
             for name in names:
@@ -208,17 +212,16 @@ class World:
             elif fault.kind is Kind.DEPOSE:
                 self._depose(fault.target)
             elif node.wipe is not None and node.is_up and node.process is not None:
-                self._note(f"wipe {node.name}")
+                self.note(f"wipe {node.name}")
                 node.process.context.copy().run(node.wipe)
 
     def _depose(self, instance: str) -> None:
         """As if its leases had ended and been taken by another replica, or by a successor of its own."""
         role, _, number = instance.partition("-")
-        if role not in ("planner", "projector"):
-            return
-        names = self.place.planners if role == "planner" else self.place.projectors
-        heir = names[(int(number) + 1) % len(names)]
-        self._note(f"depose {instance}, in favour of {heir}")
+        counts = {"planner": len(self.place.planners), "projector": len(self.place.projectors)}
+        count = counts.get(role, self.script.reapers)
+        heir = f"{role}-{(int(number) + 1) % count}"
+        self.note(f"depose {instance}, in favour of {heir}")
         self.leases.depose(role, instance, heir=heir)
 
     def _publish(self, events: Sequence[PlacedEvent]) -> None:
@@ -226,7 +229,7 @@ class World:
         for execution_id, group in groupby(events, key=lambda placed: placed.head.execution_id):
             own = list(group)
             for placed in own:
-                self._note(f"{execution_id} v{placed.stored.stream_version} {placed.prepared.draft.event_type}")
+                self.note(f"{execution_id} v{placed.stored.stream_version} {placed.prepared.draft.event_type}")
             head = own[0].head
             subject = event_subject(
                 tenant_id=head.tenant_id,
@@ -249,7 +252,8 @@ class World:
         seconds = 0.002 + self.place.chance.random() * 0.01
         self.loop.call_later(seconds, self.place.bus.take, message, context=NOBODY)
 
-    def _note(self, line: str) -> None:
+    def note(self, line: str) -> None:
+        """Remember that something has happened now."""
         self.trace.append(f"{self.loop.time():9.3f} {line}")
 
     def _now(self) -> datetime:
@@ -273,6 +277,8 @@ class ObservedLog:
         outcomes = await self._log.commit(requests)
         for prepared, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, NoetlError):
+                if isinstance(outcome, Fenced):
+                    self._world.note(f"refused: {outcome.message}")
                 continue
             self._check_fence(prepared, outcome)
             places = [stream.append.execution_id for stream in prepared.streams for _ in stream.drafts]
@@ -284,12 +290,14 @@ class ObservedLog:
         return outcomes
 
     def _check_fence(self, prepared: PreparedRequest, outcome: Sequence[Appended]) -> None:
-        fence = prepared.request.fence
-        if fence is None or all(appended.duplicate for appended in outcome):
+        if all(appended.duplicate for appended in outcome):
             return
-        current = self._leases.epoch(fence.role, fence.shard)
-        if fence.epoch != current:
-            self._world.seen.append(f"an owner of epoch {fence.epoch} wrote to shard {fence.shard} in epoch {current}")
+        for fence in prepared.request.fences:
+            current = self._leases.epoch(fence.role, fence.shard)
+            if fence.epoch != current:
+                self._world.seen.append(
+                    f"a {fence.role} of epoch {fence.epoch} wrote for shard {fence.shard} in epoch {current}"
+                )
 
 
 async def _idle(node: Node) -> None:

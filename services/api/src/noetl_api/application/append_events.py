@@ -42,7 +42,7 @@ class AppendEvents:
 
 
 def _as_user(caller: Caller, request: AppendRequest) -> AppendRequest:
-    if request.fence is not None or request.hints:
+    if request.fences or request.hints:
         raise NotPermitted("fences and hints are for services")
     if any(stream.start is not None for stream in request.streams):
         raise NotPermitted("executions are started by Execute, not by appending to them")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.append import END_KEY, AppendRequest, StreamAppend
+from noetl_core.append import END_KEY, AppendRequest, Fence, StreamAppend
 from noetl_core.children.events import ExecutionCascaded
 from noetl_core.envelope import Draft
 from noetl_core.errors import AlreadyTerminal, InvalidInput, Unavailable
@@ -19,6 +19,7 @@ from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import current_traceparent
 
 from noetl_api.application.end_execution import EndExecution, stop_hint
+from noetl_api.application.fenced_log import fenced_log
 from noetl_api.application.scopes import acting_scope, visible_scope
 
 logger = get_logger()
@@ -51,6 +52,10 @@ class CancelExecution:
         self._log = log
         self._end = EndExecution(log)
         self._descendants = descendants
+
+    def under(self, caller: Caller, fence: Fence | None) -> CancelExecution:
+        """The same, for as long as the caller's lease lasts."""
+        return self if fence is None else CancelExecution(fenced_log(self._log, caller, fence), self._descendants)
 
     async def __call__(
         self, caller: Caller, scope: Scope | None, execution_id: int, *, reason: str = "", cascade: bool = True

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from noetl_core.append import Fence
 from noetl_core.collection.cycles import may_be_marked
 from noetl_core.collection.reach import FIELD_BITS
 from noetl_core.collection.report import CollectionReport
@@ -22,6 +23,7 @@ from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.logging import get_logger
 
 from noetl_api.application.collection_steps import MAX_LISTED, CollectionSteps, OutOfTime
+from noetl_api.application.fenced_log import fenced_log
 from noetl_api.application.payload_survey import Survey, survey_log
 from noetl_api.application.scopes import visible_scope
 from noetl_api.telemetry import CollectionMetrics
@@ -89,18 +91,25 @@ class CollectPayloads:
         self._is_running = False
 
     async def __call__(
-        self, caller: Caller, scope: Scope | None, *, apply: bool, grace_seconds: float = 0.0
+        self,
+        caller: Caller,
+        scope: Scope | None,
+        *,
+        apply: bool,
+        grace_seconds: float = 0.0,
+        fence: Fence | None = None,
     ) -> AsyncIterator[CollectionReport]:
         """How far it is, now and then, and at last what it came to."""
         caller.require(Role.ADMIN)
         visible = visible_scope(caller, scope)
         grace = self._grace(grace_seconds)
+        log = fenced_log(self._log, caller, fence)
         if self._is_running:
             raise Overloaded("payloads are being collected already")
         self._is_running = True
         try:
             await self._check_owner()
-            async for report in self._collect(visible, apply=apply, grace=grace):
+            async for report in self._collect(log, visible, apply=apply, grace=grace):
                 yield report
         finally:
             self._is_running = False
@@ -123,7 +132,9 @@ class CollectPayloads:
                 f"log: {', '.join(sorted(others))}; see docs/howto/payload-gc.md"
             )
 
-    async def _collect(self, scope: Scope | None, *, apply: bool, grace: timedelta) -> AsyncIterator[CollectionReport]:
+    async def _collect(
+        self, log: EventLog, scope: Scope | None, *, apply: bool, grace: timedelta
+    ) -> AsyncIterator[CollectionReport]:
         report = CollectionReport(applied=apply, grace_seconds=grace.total_seconds())
         began_at = self._clock()
         salt = self._next_id()
@@ -133,7 +144,7 @@ class CollectPayloads:
         report.phase = "payloads"
         report.organizations = len(survey.organizations)
         steps = CollectionSteps(
-            log=self._log,
+            log=log,
             payloads=self._payloads,
             next_id=self._next_id,
             survey=survey,

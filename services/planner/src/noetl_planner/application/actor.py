@@ -325,7 +325,14 @@ class Actor:
     async def _answer(self, planner: TurnPlanner, asks: Sequence[Ask]) -> bool:
         turn = planner.for_asks(self.state, asks)
         with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
-            won = not turn.drafts or await self._append_or_reload(planner, turn)
+            try:
+                won = not turn.drafts or await self._append_or_reload(planner, turn)
+            except Fenced as refusal:
+                if turn.asked_by is None or refusal.facts.get("role") != turn.asked_by.role:
+                    raise
+                for ask in asks:  # Whoever asked was deposed, and we were not: it is his refusal alone.
+                    refuse(ask, refusal)
+                return True
         if won:
             tell(turn)
             self._asks.extendleft(reversed(turn.left))
@@ -386,7 +393,7 @@ class Actor:
     async def _append_at_head(self, turn: Turn) -> bool:
         known = self.known_version
         try:
-            appended = await self._append(turn.drafts, turn.hints, expected_version=known)
+            appended = await self._append(turn.drafts, turn.hints, expected_version=known, asked_by=turn.asked_by)
         except (Conflict, KeyTaken, AlreadyTerminal):
             self._wanted_version = max(self._wanted_version, known + 1)
             await self._read_to_head()
@@ -410,7 +417,12 @@ class Actor:
         return True
 
     async def _append(
-        self, drafts: Sequence[Draft], hints: Sequence[Hint], *, expected_version: int | None
+        self,
+        drafts: Sequence[Draft],
+        hints: Sequence[Hint],
+        *,
+        expected_version: int | None,
+        asked_by: Fence | None = None,
     ) -> tuple[Appended, ...]:
         execution = self.state.execution
         alone = AppendRequest(
@@ -424,6 +436,7 @@ class Actor:
                 ),
             ),
             fence=self._fence(self.shard),
+            asked_by=asked_by,
             hints=tuple(hints),
             producer=self._producer,
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from noetl_core.append import Hint
+from noetl_core.append import Fence, Hint
 from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.envelope import StoredEvent
@@ -26,7 +26,7 @@ from noetl_core.ports.commands import (
     Variables,
     Worker,
 )
-from noetl_core.ports.deadlines import DeadlinesPassed
+from noetl_core.ports.deadlines import NOBODY_IN_PARTICULAR, DeadlinesPassed
 from noetl_core.ports.frames import CommittedRows, FrameBeats, FrameClaim, FrameCommit, FrameKey, StageSlot
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.sharding import shard_of
@@ -142,7 +142,13 @@ class Actors:
         return await ask.answer
 
     async def abandon(
-        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: CommandKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> Abandonment:
         """Give up a silent attempt."""
         ask = Abandon(
@@ -150,6 +156,7 @@ class Actors:
             expected_aggregate_version=expected_aggregate_version,
             lease_until=lease_until,
             reclaimer=reclaimer,
+            fence=fence,
         )
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
@@ -221,7 +228,13 @@ class Actors:
         )
 
     async def abandon_frame(
-        self, key: FrameKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: FrameKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> int:
         """Give up a silent attempt at a frame."""
         ask = AbandonFrame(
@@ -229,13 +242,16 @@ class Actors:
             expected_aggregate_version=expected_aggregate_version,
             lease_until=lease_until,
             reclaimer=reclaimer,
+            fence=fence,
         )
         self._actor(key.execution_id).ask(ask)
         return await ask.answer
 
-    async def pass_deadlines(self, execution_id: int, *, through: datetime) -> DeadlinesPassed:
+    async def pass_deadlines(
+        self, execution_id: int, *, through: datetime, reclaimer: str = NOBODY_IN_PARTICULAR, fence: Fence | None = None
+    ) -> DeadlinesPassed:
         """Record deadlines that have passed; port `Deadlines`."""
-        ask = PassDeadlines(through=through)
+        ask = PassDeadlines(through=through, reclaimer=reclaimer, fence=fence)
         self._actor(execution_id).ask(ask)
         return await ask.answer
 

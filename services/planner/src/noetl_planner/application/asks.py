@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from noetl_core.append import Fence
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import Abandonment, ClaimOutcome, Completion, ToldChunk, Variables, Worker
@@ -86,6 +87,7 @@ class Abandon:
     expected_aggregate_version: int
     lease_until: datetime
     reclaimer: str
+    fence: Fence | None = None
     answer: asyncio.Future[Abandonment] = field(default_factory=_future)
 
 
@@ -94,6 +96,8 @@ class PassDeadlines:
     """Somebody saw that deadlines up to a time have passed."""
 
     through: datetime
+    reclaimer: str
+    fence: Fence | None = None
     answer: asyncio.Future[DeadlinesPassed] = field(default_factory=_future)
 
 
@@ -165,13 +169,14 @@ class AbandonFrame:
     expected_aggregate_version: int
     lease_until: datetime
     reclaimer: str
+    fence: Fence | None = None
     answer: asyncio.Future[int] = field(default_factory=_future)
 
 
 FrameAsk = ClaimFrame | StartFrame | EndFrame | BeatFrame | AbandonFrame
 Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer | FrameAsk
 GUARDED = (Abandon, AbandonFrame, PassDeadlines)
-"""Their events may be refused by PostgreSQL's clock, so each of them is an append of its own."""
+"""Their events may be refused by PostgreSQL's clock or by the asker's fence, so each is an append of its own."""
 
 
 def next_asks(waiting: deque[Ask], *, limit: int) -> list[Ask]:
@@ -185,6 +190,11 @@ def next_asks(waiting: deque[Ask], *, limit: int) -> list[Ask]:
         if isinstance(ask, GUARDED):
             break
     return asks
+
+
+def fence_of(asks: Sequence[Ask]) -> Fence | None:
+    """The lease that must last for what is asked to be done; such an ask is alone in its turn."""
+    return next((ask.fence for ask in asks if isinstance(ask, GUARDED)), None)
 
 
 def refuse(ask: Ask, error: BaseException) -> None:

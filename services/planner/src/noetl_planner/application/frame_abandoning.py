@@ -14,13 +14,13 @@ from noetl_core.stages.state import Frame, Stage
 from noetl_core.timestamps import format_time
 
 
-def silent_frame(state: State, *, through: datetime) -> Draft | None:
+def silent_frame(state: State, *, through: datetime, reclaimer: str) -> Draft | None:
     """The frame that was silent for longest, as the event that gives it up."""
     found = next(iter(silent_frames(state.execution, through=through)), None)
     if found is None:
         return None
     stage, frame = found
-    return abandonment(state, stage, frame, not_before=frame.lease_until or through, reclaimer="urn:noetl:reaper")
+    return abandonment(state, stage, frame, not_before=frame.lease_until or through, reclaimer=reclaimer)
 
 
 def abandonment(state: State, stage: Stage, frame: Frame, *, not_before: datetime, reclaimer: str) -> Draft:

@@ -56,6 +56,7 @@ from noetl_planner.application.asks import (
     StartFrame,
     Steer,
     TellChunk,
+    fence_of,
 )
 from noetl_planner.application.claims import claim_refusal, claimable, open_command, was_closed_by
 from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
@@ -94,7 +95,7 @@ class TurnPlanner:
 
     def for_asks(self, state: State, asks: Sequence[Ask]) -> Turn:
         """Everything that is asked, with the decisions that it causes."""
-        turn = Turn(state=state, now=self._rules.now())
+        turn = Turn(state=state, now=self._rules.now(), asked_by=fence_of(asks))
         for place, ask in enumerate(asks):
             if len(turn.drafts) >= MAX_DRAFTS_A_TURN:
                 turn.left = asks[place:]
@@ -234,7 +235,9 @@ class TurnPlanner:
         """One after the other, since each may make the next one void; what is left is found by the next look."""
         passed = 0
         while passed < MAX_A_TURN and len(turn.drafts) < MAX_DRAFTS_A_TURN:
-            draft = next_passed(turn.state, through=ask.through) or silent_frame(turn.state, through=ask.through)
+            draft = next_passed(turn.state, through=ask.through) or silent_frame(
+                turn.state, through=ask.through, reclaimer=ask.reclaimer
+            )
             if draft is None:
                 break
             self._add(turn, draft)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from noetl_core.append import Hint
+from noetl_core.append import Fence, Hint
 from noetl_core.envelope import Draft
 from noetl_core.errors import NoetlError
 from noetl_core.fold import State
@@ -36,6 +36,8 @@ class Turn:
     state: State
     now: datetime
     """When what is asked happened: the time of its events, and what `now()` gives where they are decided on."""
+    asked_by: Fence | None = None
+    """Of an elected asker: nothing of this turn is appended once his lease is over."""
     drafts: list[Draft] = field(default_factory=list)
     hints: list[Hint] = field(default_factory=list)
     answers: list[tuple[Ask, Callable[[], Any]]] = field(default_factory=list)

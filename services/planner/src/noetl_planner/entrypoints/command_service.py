@@ -9,12 +9,12 @@ from noetl.command.v1 import command_pb2 as pb
 from noetl.command.v1 import command_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import commands as mapping
 from noetl_contracts.mapping import streams
-from noetl_contracts.mapping.events import json_object, payload_ref, stored
+from noetl_contracts.mapping.events import fence_of, json_object, payload_ref, stored
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
 from noetl_core.ids import parse_id
 from noetl_core.ports.commands import Commands, WaitingRoom
-from noetl_core.ports.deadlines import Deadlines
+from noetl_core.ports.deadlines import NOBODY_IN_PARTICULAR, Deadlines
 from noetl_core.ports.notices import Notices
 from noetl_core.ports.steering import Steering
 from noetl_servicekit.callers import Role, current_caller
@@ -120,6 +120,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
             expected_aggregate_version=request.expected_aggregate_version,
             lease_until=moment(request.lease_until),
             reclaimer=request.reclaimer,
+            fence=fence_of(request.fence),
         )
         return pb.AbandonResponse(stream_version=abandonment.stream_version, next_attempt=abandonment.next_attempt)
 
@@ -131,7 +132,10 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
         """Record deadlines that have passed."""
         _only_services()
         recorded = await self._planned.pass_deadlines(
-            parse_id(request.execution_id, what="execution_id"), through=moment(request.through)
+            parse_id(request.execution_id, what="execution_id"),
+            through=moment(request.through),
+            reclaimer=request.reclaimer or NOBODY_IN_PARTICULAR,
+            fence=fence_of(request.fence),
         )
         return pb.PassDeadlinesResponse(
             passed=recorded.passed, stream_version=recorded.stream_version, cascades=recorded.cascades

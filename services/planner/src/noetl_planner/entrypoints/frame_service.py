@@ -7,7 +7,7 @@ from noetl.frame.v1 import frame_pb2 as pb
 from noetl.frame.v1 import frame_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import commands as command_mapping
 from noetl_contracts.mapping import frames as mapping
-from noetl_contracts.mapping.events import json_object, payload_ref
+from noetl_contracts.mapping.events import fence_of, json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
 from noetl_core.ids import stage_of_frame
@@ -105,6 +105,7 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
             expected_aggregate_version=request.expected_aggregate_version,
             lease_until=moment(request.lease_until),
             reclaimer=request.reclaimer,
+            fence=fence_of(request.fence),
         )
         return pb.AbandonResponse(stream_version=version)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from noetl_core.append import Fence
+
 from noetl_reaper.application.collect_payloads import CollectPayloads
 
 LONGEST_SILENCE_SECONDS = 3_600.0
@@ -12,12 +14,12 @@ LONGEST_SILENCE_SECONDS = 3_600.0
 
 
 async def collect_regularly(
-    collect: CollectPayloads, *, elected: Callable[[], bool], every_seconds: float, beat: Callable[[], None]
+    collect: CollectPayloads, *, elected: Callable[[], Fence | None], every_seconds: float, beat: Callable[[], None]
 ) -> None:
     """For ever; whatever fails is tried again the next time."""
     while True:
         beat()
-        if elected():
-            await collect(beat)
+        if (fence := elected()) is not None:
+            await collect(fence, beat)
         beat()
         await asyncio.sleep(every_seconds)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-Look = Callable[[], Awaitable[object]]
+from noetl_core.append import Fence
+
+Look = Callable[[Fence], Awaitable[object]]
 
 
 async def sweep_regularly(
-    look: Look, *, elected: Callable[[], bool], every_seconds: float, beat: Callable[[], None]
+    look: Look, *, elected: Callable[[], Fence | None], every_seconds: float, beat: Callable[[], None]
 ) -> None:
     """Sweep for ever, while this is the reaper that is at work; raises while the projector is away."""
     while True:
         beat()
-        if elected():
-            await look()
+        if (fence := elected()) is not None:
+            await look(fence)
         await asyncio.sleep(every_seconds)

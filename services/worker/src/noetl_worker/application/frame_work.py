@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
+from noetl_core.append import Fence
 from noetl_core.canonical import JsonObject
 from noetl_core.children.state import ParkedCall
 from noetl_core.payloads import PayloadRef
@@ -119,7 +120,13 @@ class WorkOfPlanners:
         return await self._commands.park(worker, key, call, timeout_seconds=timeout_seconds)
 
     async def abandon(
-        self, key: CommandKey, *, expected_aggregate_version: int, lease_until: datetime, reclaimer: str
+        self,
+        key: CommandKey,
+        *,
+        expected_aggregate_version: int,
+        lease_until: datetime,
+        reclaimer: str,
+        fence: Fence | None = None,
     ) -> Abandonment:
         """Give up a silent attempt at a command."""
         return await self._commands.abandon(
@@ -127,6 +134,7 @@ class WorkOfPlanners:
             expected_aggregate_version=expected_aggregate_version,
             lease_until=lease_until,
             reclaimer=reclaimer,
+            fence=fence,
         )
 
     def _claimed(self, key: CommandKey, claim: FrameClaim) -> ClaimOutcome:

@@ -820,6 +820,7 @@ class AbandonRequest(_message.Message):
     EXPECTED_AGGREGATE_VERSION_FIELD_NUMBER: _builtins.int
     LEASE_UNTIL_FIELD_NUMBER: _builtins.int
     RECLAIMER_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     expected_aggregate_version: _builtins.int
     """Version of the command's aggregate when it was seen to be silent."""
     reclaimer: _builtins.str
@@ -832,6 +833,10 @@ class AbandonRequest(_message.Message):
     def lease_until(self) -> _timestamp_pb2.Timestamp:
         """When its lease ended; refused before that time."""
 
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which it is asked for; refused once that is over."""
+
     def __init__(
         self,
         *,
@@ -839,10 +844,11 @@ class AbandonRequest(_message.Message):
         expected_aggregate_version: _builtins.int = ...,
         lease_until: _timestamp_pb2.Timestamp | None = ...,
         reclaimer: _builtins.str = ...,
+        fence: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "lease_until", b"lease_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "key", b"key", "lease_until", b"lease_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_aggregate_version", b"expected_aggregate_version", "key", b"key", "lease_until", b"lease_until", "reclaimer", b"reclaimer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_aggregate_version", b"expected_aggregate_version", "fence", b"fence", "key", b"key", "lease_until", b"lease_until", "reclaimer", b"reclaimer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -882,21 +888,31 @@ class PassDeadlinesRequest(_message.Message):
 
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     THROUGH_FIELD_NUMBER: _builtins.int
+    RECLAIMER_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
+    reclaimer: _builtins.str
+    """Who asks, as a URN; frames whose leases are over are given up in this name."""
     @_builtins.property
     def through(self) -> _timestamp_pb2.Timestamp:
         """Open deadlines up to this time have passed; refused before that time."""
+
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which it is asked for; refused once that is over."""
 
     def __init__(
         self,
         *,
         execution_id: _builtins.str = ...,
         through: _timestamp_pb2.Timestamp | None = ...,
+        reclaimer: _builtins.str = ...,
+        fence: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["through", b"through"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "through", b"through"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "through", b"through"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "fence", b"fence", "reclaimer", b"reclaimer", "through", b"through"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

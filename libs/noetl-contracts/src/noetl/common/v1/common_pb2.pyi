@@ -84,7 +84,7 @@ Global___Scope: _TypeAlias = Scope  # noqa: Y015
 
 @_typing.final
 class Fence(_message.Message):
-    """The right to write for one shard in one role; a writer whose epoch is over is refused."""
+    """The right to write for one shard in one role, or to have something written; whose epoch is over is refused."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -92,7 +92,7 @@ class Fence(_message.Message):
     SHARD_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    """Role that owns shards: planner or projector."""
+    """Role that owns shards: planner, projector or reaper."""
     shard: _builtins.int
     """Shard number."""
     epoch: _builtins.int

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/event/v1/event.proto\x12\x0enoetl.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\x9d\x04\n\x05\x44raft\x12\x12\n\nevent_type\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\x05\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\x12\x16\n\x0e\x61ggregate_type\x18\x04 \x01(\t\x12\x14\n\x0c\x61ggregate_id\x18\x05 \x01(\t\x12\'\n\x1a\x65xpected_aggregate_version\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12.\n\nevent_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61usation_id\x18\t \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\n \x01(\t\x12\x17\n\x0fparent_event_id\x18\x0b \x01(\t\x12\x10\n\x08stage_id\x18\x0c \x01(\t\x12\x10\n\x08\x66rame_id\x18\r \x01(\t\x12\x12\n\ncommand_id\x18\x0e \x01(\t\x12\x13\n\x0bresult_json\x18\x0f \x01(\x0c\x12\x30\n\x0bpayload_ref\x18\x10 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\tmeta_json\x18\x11 \x01(\x0c\x12.\n\nnot_before\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\x13 \x01(\tB\x1d\n\x1b_expected_aggregate_version\"*\n\x0bStreamStart\x12\x1b\n\x13parent_execution_id\x18\x01 \x01(\t\"\xb9\x01\n\x0cStreamAppend\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12%\n\x06\x64rafts\x18\x02 \x03(\x0b\x32\x15.noetl.event.v1.Draft\x12$\n\x17\x65xpected_stream_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12*\n\x05start\x18\x04 \x01(\x0b\x32\x1b.noetl.event.v1.StreamStartB\x1a\n\x18_expected_stream_version\"O\n\x04Hint\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\x12\x12\n\nmessage_id\x18\x04 \x01(\t\"\xd8\x01\n\rAppendRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12-\n\x07streams\x18\x02 \x03(\x0b\x32\x1c.noetl.event.v1.StreamAppend\x12%\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x16.noetl.common.v1.Fence\x12#\n\x05hints\x18\x04 \x03(\x0b\x32\x14.noetl.event.v1.Hint\x12\x10\n\x08producer\x18\x05 \x01(\t\x12\x13\n\x0bplaces_only\x18\x06 \x01(\x08\"?\n\x0e\x41ppendResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.noetl.event.v1.AppendedEvent\"N\n\rAppendedEvent\x12*\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"\xa8\x01\n\x0bStoredEvent\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x19\n\x11\x61ggregate_version\x18\x03 \x01(\x03\x12/\n\x0bingest_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rprev_checksum\x18\x05 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x87\x01\n\x0bReadRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\x11\n\tpage_size\x18\x05 \x01(\x05\"y\n\x0cReadResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x14\n\x0cnext_version\x18\x02 \x01(\x03\x12\x14\n\x0chead_version\x18\x03 \x01(\x03\x12\x10\n\x08terminal\x18\x04 \x01(\x08\"w\n\x0eReadAllRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\">\n\x0fReadAllResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\"a\n\x0cWatchRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\"N\n\rWatchResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x10\n\x08terminal\x18\x02 \x01(\x08\"\xaa\x01\n\x04Head\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\r\n\x05shard\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8d\x01\n\x10ListHeadsRequest\x12\x0e\n\x06shards\x18\x01 \x03(\x05\x12/\n\x0bmoved_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\topen_only\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"z\n\x11ListHeadsResponse\x12#\n\x05heads\x18\x01 \x03(\x0b\x32\x14.noetl.event.v1.Head\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\x82\x03\n\x0c\x45ventService\x12G\n\x06\x41ppend\x12\x1d.noetl.event.v1.AppendRequest\x1a\x1e.noetl.event.v1.AppendResponse\x12\x41\n\x04Read\x12\x1b.noetl.event.v1.ReadRequest\x1a\x1c.noetl.event.v1.ReadResponse\x12L\n\x07ReadAll\x12\x1e.noetl.event.v1.ReadAllRequest\x1a\x1f.noetl.event.v1.ReadAllResponse0\x01\x12\x46\n\x05Watch\x12\x1c.noetl.event.v1.WatchRequest\x1a\x1d.noetl.event.v1.WatchResponse0\x01\x12P\n\tListHeads\x12 .noetl.event.v1.ListHeadsRequest\x1a!.noetl.event.v1.ListHeadsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/event/v1/event.proto\x12\x0enoetl.event.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\x9d\x04\n\x05\x44raft\x12\x12\n\nevent_type\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\x05\x12\x17\n\x0fidempotency_key\x18\x03 \x01(\t\x12\x16\n\x0e\x61ggregate_type\x18\x04 \x01(\t\x12\x14\n\x0c\x61ggregate_id\x18\x05 \x01(\t\x12\'\n\x1a\x65xpected_aggregate_version\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tnode_name\x18\x07 \x01(\t\x12.\n\nevent_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63\x61usation_id\x18\t \x01(\t\x12\x16\n\x0e\x63orrelation_id\x18\n \x01(\t\x12\x17\n\x0fparent_event_id\x18\x0b \x01(\t\x12\x10\n\x08stage_id\x18\x0c \x01(\t\x12\x10\n\x08\x66rame_id\x18\r \x01(\t\x12\x12\n\ncommand_id\x18\x0e \x01(\t\x12\x13\n\x0bresult_json\x18\x0f \x01(\x0c\x12\x30\n\x0bpayload_ref\x18\x10 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\tmeta_json\x18\x11 \x01(\x0c\x12.\n\nnot_before\x18\x12 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05trace\x18\x13 \x01(\tB\x1d\n\x1b_expected_aggregate_version\"*\n\x0bStreamStart\x12\x1b\n\x13parent_execution_id\x18\x01 \x01(\t\"\xb9\x01\n\x0cStreamAppend\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12%\n\x06\x64rafts\x18\x02 \x03(\x0b\x32\x15.noetl.event.v1.Draft\x12$\n\x17\x65xpected_stream_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12*\n\x05start\x18\x04 \x01(\x0b\x32\x1b.noetl.event.v1.StreamStartB\x1a\n\x18_expected_stream_version\"O\n\x04Hint\x12\x0f\n\x07subject\x18\x01 \x01(\t\x12\x0c\n\x04\x62ody\x18\x02 \x01(\x0c\x12\x14\n\x0c\x65xecution_id\x18\x03 \x01(\t\x12\x12\n\nmessage_id\x18\x04 \x01(\t\"\x82\x02\n\rAppendRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12-\n\x07streams\x18\x02 \x03(\x0b\x32\x1c.noetl.event.v1.StreamAppend\x12%\n\x05\x66\x65nce\x18\x03 \x01(\x0b\x32\x16.noetl.common.v1.Fence\x12#\n\x05hints\x18\x04 \x03(\x0b\x32\x14.noetl.event.v1.Hint\x12\x10\n\x08producer\x18\x05 \x01(\t\x12\x13\n\x0bplaces_only\x18\x06 \x01(\x08\x12(\n\x08\x61sked_by\x18\x07 \x01(\x0b\x32\x16.noetl.common.v1.Fence\"?\n\x0e\x41ppendResponse\x12-\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1d.noetl.event.v1.AppendedEvent\"N\n\rAppendedEvent\x12*\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x11\n\tduplicate\x18\x02 \x01(\x08\"\xa8\x01\n\x0bStoredEvent\x12\x0c\n\x04\x62ody\x18\x01 \x01(\x0c\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x19\n\x11\x61ggregate_version\x18\x03 \x01(\x03\x12/\n\x0bingest_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rprev_checksum\x18\x05 \x01(\t\x12\x10\n\x08\x63hecksum\x18\x06 \x01(\t\"\x87\x01\n\x0bReadRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\x12\x11\n\tpage_size\x18\x05 \x01(\x05\"y\n\x0cReadResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x14\n\x0cnext_version\x18\x02 \x01(\x03\x12\x14\n\x0chead_version\x18\x03 \x01(\x03\x12\x10\n\x08terminal\x18\x04 \x01(\x08\"w\n\x0eReadAllRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\x12\x12\n\nto_version\x18\x04 \x01(\x03\">\n\x0fReadAllResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\"a\n\x0cWatchRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x14\n\x0c\x66rom_version\x18\x03 \x01(\x03\"N\n\rWatchResponse\x12+\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1b.noetl.event.v1.StoredEvent\x12\x10\n\x08terminal\x18\x02 \x01(\x08\"\xaa\x01\n\x04Head\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\r\n\x05shard\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\x03\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x8d\x01\n\x10ListHeadsRequest\x12\x0e\n\x06shards\x18\x01 \x03(\x05\x12/\n\x0bmoved_since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\topen_only\x18\x03 \x01(\x08\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"z\n\x11ListHeadsResponse\x12#\n\x05heads\x18\x01 \x03(\x0b\x32\x14.noetl.event.v1.Head\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp2\x82\x03\n\x0c\x45ventService\x12G\n\x06\x41ppend\x12\x1d.noetl.event.v1.AppendRequest\x1a\x1e.noetl.event.v1.AppendResponse\x12\x41\n\x04Read\x12\x1b.noetl.event.v1.ReadRequest\x1a\x1c.noetl.event.v1.ReadResponse\x12L\n\x07ReadAll\x12\x1e.noetl.event.v1.ReadAllRequest\x1a\x1f.noetl.event.v1.ReadAllResponse0\x01\x12\x46\n\x05Watch\x12\x1c.noetl.event.v1.WatchRequest\x1a\x1d.noetl.event.v1.WatchResponse0\x01\x12P\n\tListHeads\x12 .noetl.event.v1.ListHeadsRequest\x1a!.noetl.event.v1.ListHeadsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,31 +42,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HINT']._serialized_start=885
   _globals['_HINT']._serialized_end=964
   _globals['_APPENDREQUEST']._serialized_start=967
-  _globals['_APPENDREQUEST']._serialized_end=1183
-  _globals['_APPENDRESPONSE']._serialized_start=1185
-  _globals['_APPENDRESPONSE']._serialized_end=1248
-  _globals['_APPENDEDEVENT']._serialized_start=1250
-  _globals['_APPENDEDEVENT']._serialized_end=1328
-  _globals['_STOREDEVENT']._serialized_start=1331
-  _globals['_STOREDEVENT']._serialized_end=1499
-  _globals['_READREQUEST']._serialized_start=1502
-  _globals['_READREQUEST']._serialized_end=1637
-  _globals['_READRESPONSE']._serialized_start=1639
-  _globals['_READRESPONSE']._serialized_end=1760
-  _globals['_READALLREQUEST']._serialized_start=1762
-  _globals['_READALLREQUEST']._serialized_end=1881
-  _globals['_READALLRESPONSE']._serialized_start=1883
-  _globals['_READALLRESPONSE']._serialized_end=1945
-  _globals['_WATCHREQUEST']._serialized_start=1947
-  _globals['_WATCHREQUEST']._serialized_end=2044
-  _globals['_WATCHRESPONSE']._serialized_start=2046
-  _globals['_WATCHRESPONSE']._serialized_end=2124
-  _globals['_HEAD']._serialized_start=2127
-  _globals['_HEAD']._serialized_end=2297
-  _globals['_LISTHEADSREQUEST']._serialized_start=2300
-  _globals['_LISTHEADSREQUEST']._serialized_end=2441
-  _globals['_LISTHEADSRESPONSE']._serialized_start=2443
-  _globals['_LISTHEADSRESPONSE']._serialized_end=2565
-  _globals['_EVENTSERVICE']._serialized_start=2568
-  _globals['_EVENTSERVICE']._serialized_end=2954
+  _globals['_APPENDREQUEST']._serialized_end=1225
+  _globals['_APPENDRESPONSE']._serialized_start=1227
+  _globals['_APPENDRESPONSE']._serialized_end=1290
+  _globals['_APPENDEDEVENT']._serialized_start=1292
+  _globals['_APPENDEDEVENT']._serialized_end=1370
+  _globals['_STOREDEVENT']._serialized_start=1373
+  _globals['_STOREDEVENT']._serialized_end=1541
+  _globals['_READREQUEST']._serialized_start=1544
+  _globals['_READREQUEST']._serialized_end=1679
+  _globals['_READRESPONSE']._serialized_start=1681
+  _globals['_READRESPONSE']._serialized_end=1802
+  _globals['_READALLREQUEST']._serialized_start=1804
+  _globals['_READALLREQUEST']._serialized_end=1923
+  _globals['_READALLRESPONSE']._serialized_start=1925
+  _globals['_READALLRESPONSE']._serialized_end=1987
+  _globals['_WATCHREQUEST']._serialized_start=1989
+  _globals['_WATCHREQUEST']._serialized_end=2086
+  _globals['_WATCHRESPONSE']._serialized_start=2088
+  _globals['_WATCHRESPONSE']._serialized_end=2166
+  _globals['_HEAD']._serialized_start=2169
+  _globals['_HEAD']._serialized_end=2339
+  _globals['_LISTHEADSREQUEST']._serialized_start=2342
+  _globals['_LISTHEADSREQUEST']._serialized_end=2483
+  _globals['_LISTHEADSRESPONSE']._serialized_start=2485
+  _globals['_LISTHEADSRESPONSE']._serialized_end=2607
+  _globals['_EVENTSERVICE']._serialized_start=2610
+  _globals['_EVENTSERVICE']._serialized_end=2996
 # @@protoc_insertion_point(module_scope)

@@ -230,6 +230,7 @@ class AppendRequest(_message.Message):
     HINTS_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     PLACES_ONLY_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
     producer: _builtins.str
     """URN of the producer."""
     places_only: _builtins.bool
@@ -250,6 +251,10 @@ class AppendRequest(_message.Message):
     def hints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hint]:
         """Wake-ups of the same transaction."""
 
+    @_builtins.property
+    def asked_by(self) -> _common_pb2.Fence:
+        """Lease of whoever has the writer do this, if that takes one: an elected reaper's. Nothing is appended once it is over."""
+
     def __init__(
         self,
         *,
@@ -259,10 +264,11 @@ class AppendRequest(_message.Message):
         hints: _abc.Iterable[Global___Hint] | None = ...,
         producer: _builtins.str = ...,
         places_only: _builtins.bool = ...,
+        asked_by: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "fence", b"fence", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "hints", b"hints", "places_only", b"places_only", "producer", b"producer", "scope", b"scope", "streams", b"streams"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_by", b"asked_by", "fence", b"fence", "hints", b"hints", "places_only", b"places_only", "producer", b"producer", "scope", b"scope", "streams", b"streams"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -370,6 +370,7 @@ class CancelRequest(_message.Message):
     EXECUTION_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     NO_CASCADE_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     reason: _builtins.str
@@ -380,6 +381,10 @@ class CancelRequest(_message.Message):
     def scope(self) -> _common_pb2.Scope:
         """Whose; see Scope."""
 
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which a service asks for it; refused once that is over."""
+
     def __init__(
         self,
         *,
@@ -387,10 +392,11 @@ class CancelRequest(_message.Message):
         execution_id: _builtins.str = ...,
         reason: _builtins.str = ...,
         no_cascade: _builtins.bool = ...,
+        fence: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "no_cascade", b"no_cascade", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "fence", b"fence", "no_cascade", b"no_cascade", "reason", b"reason", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -629,6 +629,7 @@ class AbandonRequest(_message.Message):
     EXPECTED_AGGREGATE_VERSION_FIELD_NUMBER: _builtins.int
     LEASE_UNTIL_FIELD_NUMBER: _builtins.int
     RECLAIMER_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     expected_aggregate_version: _builtins.int
     """Version of the frame's aggregate when it was seen to be silent."""
     reclaimer: _builtins.str
@@ -641,6 +642,10 @@ class AbandonRequest(_message.Message):
     def lease_until(self) -> _timestamp_pb2.Timestamp:
         """When its lease ended; refused before that time."""
 
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which it is asked for; refused once that is over."""
+
     def __init__(
         self,
         *,
@@ -648,10 +653,11 @@ class AbandonRequest(_message.Message):
         expected_aggregate_version: _builtins.int = ...,
         lease_until: _timestamp_pb2.Timestamp | None = ...,
         reclaimer: _builtins.str = ...,
+        fence: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "lease_until", b"lease_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "key", b"key", "lease_until", b"lease_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_aggregate_version", b"expected_aggregate_version", "key", b"key", "lease_until", b"lease_until", "reclaimer", b"reclaimer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_aggregate_version", b"expected_aggregate_version", "fence", b"fence", "key", b"key", "lease_until", b"lease_until", "reclaimer", b"reclaimer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

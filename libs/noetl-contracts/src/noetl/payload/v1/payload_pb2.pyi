@@ -287,6 +287,7 @@ class CollectRequest(_message.Message):
     SCOPE_FIELD_NUMBER: _builtins.int
     APPLY_FIELD_NUMBER: _builtins.int
     GRACE_SECONDS_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
     apply: _builtins.bool
     """False means a dry run: nothing is changed."""
     grace_seconds: _builtins.float
@@ -297,16 +298,21 @@ class CollectRequest(_message.Message):
     def scope(self) -> _common_pb2.Scope:
         """Whose; a service that names no scope collects everybody's."""
 
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which a service asks for it; the collection ends where it is once that is over."""
+
     def __init__(
         self,
         *,
         scope: _common_pb2.Scope | None = ...,
         apply: _builtins.bool = ...,
         grace_seconds: _builtins.float = ...,
+        fence: _common_pb2.Fence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "grace_seconds", b"grace_seconds", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apply", b"apply", "fence", b"fence", "grace_seconds", b"grace_seconds", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,6 +9,7 @@ from noetl.execution.v1 import execution_pb2 as pb
 from noetl.execution.v1 import execution_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import executions as mapping
 from noetl_contracts.mapping.call_logs import call_log_message
+from noetl_contracts.mapping.events import fence_of
 from noetl_core.canonical import JsonObject, decode
 from noetl_core.errors import InvalidPayload, NotCanonical
 from noetl_core.ids import parse_id
@@ -98,8 +99,9 @@ class ExecutionServicer(pb_grpc.ExecutionServiceServicer):
         self, request: pb.CancelRequest, context: grpc.aio.ServicerContext[pb.CancelRequest, pb.CancelResponse]
     ) -> pb.CancelResponse:
         """End an execution now."""
-        cancelled = await self._cancel_execution(
-            current_caller(),
+        caller = current_caller()
+        cancelled = await self._cancel_execution.under(caller, fence_of(request.fence))(
+            caller,
             scope_of(request.scope),
             parse_id(request.execution_id, what="execution_id"),
             reason=request.reason,

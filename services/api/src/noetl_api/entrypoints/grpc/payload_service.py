@@ -8,6 +8,7 @@ import grpc
 from noetl.payload.v1 import payload_pb2 as pb
 from noetl.payload.v1 import payload_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import payloads as mapping
+from noetl_contracts.mapping.events import fence_of
 from noetl_core.ids import parse_id
 from noetl_servicekit.callers import current_caller
 
@@ -69,7 +70,11 @@ class PayloadServicer(pb_grpc.PayloadServiceServicer):
     ) -> AsyncIterator[pb.CollectResponse]:
         """How far a collection is, and what it came to."""
         reports = self._collect_payloads(
-            current_caller(), scope_of(request.scope), apply=request.apply, grace_seconds=request.grace_seconds
+            current_caller(),
+            scope_of(request.scope),
+            apply=request.apply,
+            grace_seconds=request.grace_seconds,
+            fence=fence_of(request.fence),
         )
         async for report in reports:
             yield mapping.collect_response(report)
