@@ -1,13 +1,15 @@
 """Workers meet in a room, and get pieces of work that keep together what shares servers."""
 
 import itertools
+import re
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-from noetl_testkit.side_by_side import Room, ports_of, scope_of, turn_of
+from noetl_testkit.side_by_side import WAITING, Room, ports_of, scope_of, turn_of
 
+ROOT = Path(__file__).parents[3]
 SUITE = """
 import os, pathlib, pytest
 
@@ -79,6 +81,25 @@ def test_tests_of_stacks_are_one_piece_of_work_which_is_begun_first() -> None:
     assert scope_of(e2e) == scope_of(conformance)
     assert (scope_of(server), scope_of(unit)) == ("tests/integration/test_g.py", "libs/noetl-core/tests/test_j.py")
     assert turn_of(e2e) == turn_of(conformance) < turn_of(server) < turn_of(unit)
+
+
+def test_those_that_only_wait_run_beside_them_and_the_longest_computation_is_not_left_for_the_end() -> None:
+    stacks, outages, leases = (f"tests/e2e/test_{name}.py::test_a" for name in ("a", "outages", "default_leases"))
+    server, seeds, unit = (
+        f"{file}::test_a" for file in ("tests/integration/b.py", "tests/simulation/c.py", "libs/d.py")
+    )
+    in_order = (stacks, outages, leases, server, seeds, unit)
+
+    assert all(turn_of(one) < turn_of(other) for one, other in itertools.pairwise(in_order))
+    assert len({scope_of(one) for one in in_order}) == len(in_order)
+
+
+def test_what_is_said_to_wait_has_a_stack_of_its_own() -> None:
+    """Otherwise a second one would be started for it, and stay."""
+    for name in WAITING:
+        text = (ROOT / name).read_text()
+        assert "with local_stack(" in text
+        assert not re.search(r"def test_\w+\(\s*stack\b", text)
 
 
 def test_workers_choose_from_ports_of_their_own() -> None:

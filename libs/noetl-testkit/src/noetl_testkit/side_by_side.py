@@ -1,7 +1,8 @@
 """Tests on several workers of pytest-xdist: what shares servers stays together, what measures time is alone.
 
-Whole stacks are heavy, so one worker runs all tests of them, one after the other, beside the tests of the others.
-Everything else is given out by file, what waits for servers before what only computes.
+Whole stacks are heavy, so one worker runs all tests of them, one after the other, beside the tests of the others. Only
+those that start a stack to wait for leases and outages to end run beside it, which leaves the processors to the rest.
+Everything else is given out by file, what waits for servers before what only computes, and long files first.
 A test that is marked `alone` waits until no other one runs, and holds up the next ones.
 """
 
@@ -22,7 +23,12 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 _STACKS: Final = ("tests/conformance/", "tests/e2e/")
+WAITING: Final = tuple(
+    f"tests/e2e/test_{name}.py" for name in ("outages", "default_leases", "replicas_survive", "stack_lifecycle")
+)
+"""They have stacks of their own, which hardly compute anything: the first two sleep for most of their time."""
 _SERVERS: Final = ("tests/integration/",)
+_LONG: Final = ("tests/simulation/",)
 _FIRST_PORT, _PORTS_OF_EACH, _PARTS = 15_000, 2_000, 8
 _INPUT: Final = "noetl_room"
 
@@ -67,12 +73,16 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # the library has 
 
 def scope_of(nodeid: str) -> str:
     """What a test shares a worker with."""
-    return "stacks" if nodeid.startswith(_STACKS) else nodeid.partition("::")[0]
+    is_one_of_all = nodeid.startswith(_STACKS) and not nodeid.startswith(WAITING)
+    return "stacks" if is_one_of_all else nodeid.partition("::")[0]
 
 
 def turn_of(nodeid: str) -> int:
     """The longest piece of work is begun first, then what waits a lot; what only computes fills the rest."""
-    return 0 if nodeid.startswith(_STACKS) else 1 if nodeid.startswith(_SERVERS) else 2
+    turns = (*WAITING, _SERVERS, _LONG, "")
+    if scope_of(nodeid) == "stacks":
+        return 0
+    return next(turn for turn, prefix in enumerate(turns, start=1) if nodeid.startswith(prefix))
 
 
 class _Run:

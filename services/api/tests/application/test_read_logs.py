@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 
 import pytest
 from noetl_api.application import read_logs
@@ -18,6 +19,7 @@ from noetl_core.envelope import Draft
 from noetl_core.errors import NotFound
 from noetl_core.events import to_draft
 from noetl_core.executions.events import PlaybookCompleted, PlaybookInitialized
+from noetl_core.nodes import OfCommand
 from noetl_servicekit.callers import Caller, Role
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -63,7 +65,8 @@ class Setup:
                 tenant_id="acme", organization_id="ops", data=encode(log.to_json()), media_type="application/json"
             )
             logs = ref.to_json()
-        content = (CallFailed if failed else CallDone)(command_id=command_id, step=step, result=OK, logs=logs)
+        ids = OfCommand(command_id=command_id, step=step, pipeline=attempt > 1 or None)
+        content = (CallFailed if failed else CallDone)(**asdict(ids), result=OK, logs=logs)
         await self.append(to_draft(content, idempotency_key=f"command/{command_id}/call"))
 
 
