@@ -95,6 +95,10 @@ _ROOM = (
         "frames, children and variables are told under the step, and whoever asks for a step is told of both",
     ),
     (
+        "`_index, _first, _last, _total` of loops, `_frame_index, _frame_row_index, _worker_slot_id` of frames",
+        "are names by themselves and below `iter`",
+    ),
+    (
         "`output.scope`",
         "is told with the reference; whatever it says, nothing is deleted that an event refers to",
     ),

@@ -8,7 +8,8 @@ from noetl_core.playbook.source import Path
 CONTEXT_NAMES = frozenset(
     {
         *("ctx", "workload", "steps", "output", "event", "error", "result", "execution_id", "catalog_id", "job"),
-        *("idempotency_key", "iter", "_index", "loop_index", "loop", "_prev", "_task", "_attempt", "results"),
+        *("idempotency_key", "iter", "_index", "_first", "_last", "_total", "loop_index", "loop"),
+        *("_prev", "_task", "_attempt", "results"),
         *("frame", "_frame_index", "_frame_row_index", "_worker_slot_id", "__frame_id", "__frame_max_rows"),
         *("__frame_policy", "__worker_slot_id", "fanin", "partitions", "keychain"),
     }

@@ -27,22 +27,17 @@ class Iteration:
         return {**(self.outer.iterators() if self.outer else {}), self.iterator: self.value}
 
     def names(self) -> dict[str, object]:
-        """§6.4: what templates have from the runtime within a loop."""
+        """§6.4: what templates have from the runtime within a loop; names with an underscore also below `iter`."""
         first, last = self.index == 0, self.index == self.total - 1
+        place = {"_index": self.index, "_first": first, "_last": last, "_total": self.total}
+        frame = self._frame_names()
+        of_frame = {name: value for name, value in frame.items() if name.startswith("_")}
         return {
-            "iter": {
-                **self.iterators(),
-                **self._scopes(),
-                **self._frame_rows(),
-                "_index": self.index,
-                "_first": first,
-                "_last": last,
-                "_total": self.total,
-            },
-            "_index": self.index,
+            "iter": {**self.iterators(), **self._scopes(), **self._frame_rows(), **of_frame, **place},
+            **place,
             "loop_index": self.index,
             "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
-            **self._frame_names(),
+            **frame,
         }
 
     def _frame_names(self) -> Mapping[str, object]:
