@@ -138,21 +138,29 @@ def typed(envelope: Envelope) -> object | None:
     spec = _BY_NAME.get(envelope.event_type)
     if spec is None or spec.schema_version != envelope.schema_version:
         return None
+    meta = envelope.meta
     values: dict[str, Any] = {}
-    for field in fields(spec.payload):
-        name = field.name
-        if name == "payload_ref":
-            values[name] = envelope.payload_ref
-        elif name == "step":
-            values[name] = step_of(envelope.node_name, envelope.meta)
-        elif name in _ENVELOPE_FIELDS:
-            values[name] = getattr(envelope, _ENVELOPE_FIELDS[name])
-        elif name in envelope.meta:
-            value = envelope.meta[name]
+    for name, in_envelope, is_needed in _places(spec.payload):
+        if in_envelope:
+            values[name] = getattr(envelope, in_envelope)
+        elif name in meta:
+            value = meta[name]
             values[name] = tuple(value) if isinstance(value, list) else value
-        elif field.default is MISSING and field.default_factory is MISSING:
+        elif is_needed:
             raise Corrupt(f"{envelope.event_type} {envelope.event_id} lacks {name!r}")
+    if "step" in values:
+        values["step"] = step_of(envelope.node_name, meta)
     return cast("object", spec.payload(**values))
+
+
+@cache
+def _places(payload: type) -> tuple[tuple[str, str, bool], ...]:
+    """Of each field: its name, the field of the envelope that has it (none: `meta`), and whether it must be there."""
+    held = {**_ENVELOPE_FIELDS, "payload_ref": "payload_ref"}
+    return tuple(
+        (one.name, held.get(one.name, ""), one.default is MISSING and one.default_factory is MISSING)
+        for one in fields(payload)
+    )
 
 
 @cache

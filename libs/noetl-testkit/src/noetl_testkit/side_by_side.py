@@ -27,8 +27,7 @@ WAITING: Final = tuple(
     f"tests/e2e/test_{name}.py" for name in ("outages", "default_leases", "replicas_survive", "stack_lifecycle")
 )
 """They have stacks of their own, which hardly compute anything: the first two sleep for most of their time."""
-_SERVERS: Final = ("tests/integration/",)
-_LONG: Final = ("tests/simulation/",)
+_TURNS: Final = (*WAITING, "tests/integration/", "tests/simulation/", "")
 _FIRST_PORT, _PORTS_OF_EACH, _PARTS = 15_000, 2_000, 8
 _INPUT: Final = "noetl_room"
 
@@ -79,10 +78,9 @@ def scope_of(nodeid: str) -> str:
 
 def turn_of(nodeid: str) -> int:
     """The longest piece of work is begun first, then what waits a lot; what only computes fills the rest."""
-    turns = (*WAITING, _SERVERS, _LONG, "")
     if scope_of(nodeid) == "stacks":
         return 0
-    return next(turn for turn, prefix in enumerate(turns, start=1) if nodeid.startswith(prefix))
+    return next(turn for turn, prefix in enumerate(_TURNS, start=1) if nodeid.startswith(prefix))
 
 
 class _Run:
