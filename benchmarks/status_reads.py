@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from noetl_contracts.channel import open_channel
 from noetl_contracts.clients import ExecutionClient, ProjectionClient
 from noetl_core.ports.event_log import Scope
+from noetl_servicekit.event_loop import run_on_fast_loop
 
 from benchmarks.drafts import ORGANIZATION, TENANT
 
@@ -38,7 +39,7 @@ class ReadTimes:
 
 def read_status(job: ReadJob) -> ReadTimes:
     """Runs in a process of its own."""
-    return asyncio.run(_read(job))
+    return run_on_fast_loop(_read(job))
 
 
 async def _read(job: ReadJob) -> ReadTimes:

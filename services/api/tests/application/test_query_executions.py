@@ -19,7 +19,7 @@ from noetl_core.executions.events import (
     WorkflowInitialized,
 )
 from noetl_core.fold import empty, fold_all
-from noetl_core.ports.event_log import Scope
+from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.recorded import record
 from noetl_servicekit.callers import Caller, Role
@@ -135,6 +135,32 @@ async def test_a_row_that_is_current_is_the_answer(world: World) -> None:
     world.project(4)
 
     assert await world.query.get(ADA, None, world.execution_id) is world.projections.view
+    assert world.answered_from("projection") == 1
+
+
+async def test_the_row_and_the_head_are_asked_for_at_the_same_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.happen(4)
+    world.project(4)
+    both = asyncio.Barrier(2)
+    find, read = world.projections.get_execution, world.log.read
+
+    async def slow_row(scope: Scope | None, execution_id: int) -> ExecutionView:
+        await both.wait()
+        return await find(scope, execution_id)
+
+    async def slow_head(scope: Scope | None, execution_id: int, *, limit: int) -> EventPage:
+        await both.wait()
+        return await read(scope, execution_id, limit=limit)
+
+    monkeypatch.setattr(world.projections, "get_execution", slow_row)
+    monkeypatch.setattr(world.log, "read", slow_head)
+
+    async with asyncio.timeout(60):
+        view = await world.query.get(ADA, None, world.execution_id)
+
+    assert view.stream_version == 4
     assert world.answered_from("projection") == 1
 
 

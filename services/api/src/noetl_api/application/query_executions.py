@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Final
 
 from noetl_core.canonical import encode
-from noetl_core.errors import Corrupt, DeadlinePassed, InvalidInput, NotFound, Unavailable
+from noetl_core.errors import Corrupt, DeadlinePassed, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl_core.execution_view import execution_view
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, empty, fold, prune
@@ -91,15 +92,18 @@ class QueryExecutions:
         )
 
     async def _current(self, scope: Scope | None, execution_id: int) -> ExecutionView:
-        view = await self._projected(scope, execution_id)
+        # Both at once: a row that is as new as the head was when it was asked for needs no second look at the log.
+        view, head = await asyncio.gather(self._projected(scope, execution_id), self._head(scope, execution_id))
         if view is not None and ExecutionStatus(view.status).is_final:
             self._metrics.query_source.labels("projection").inc()
             return view
+        if isinstance(head, NoetlError):
+            raise head
         known = view.stream_version if view is not None else 0
-        page = await self._log.read(scope, execution_id, from_version=known + 1, limit=FOLD_PAGE)
-        if view is not None and page.head_version <= known:
+        if view is not None and head <= known:
             self._metrics.query_source.labels("projection").inc()
             return view
+        page = await self._log.read(scope, execution_id, from_version=known + 1, limit=FOLD_PAGE)
         if page.head_version - known > MAX_FOLDED_EVENTS:
             if view is not None:
                 return view
@@ -116,6 +120,13 @@ class QueryExecutions:
                 break
             page = await self._log.read(scope, execution_id, from_version=state.stream_version + 1, limit=FOLD_PAGE)
         return execution_view(state)
+
+    async def _head(self, scope: Scope | None, execution_id: int) -> int | NoetlError:
+        """Its version, or why that cannot be told; for an execution that has ended nobody needs it."""
+        try:
+            return (await self._log.read(scope, execution_id, limit=0)).head_version
+        except NoetlError as exc:
+            return exc
 
     async def _projected(self, scope: Scope | None, execution_id: int) -> ExecutionView | None:
         try:
