@@ -124,7 +124,7 @@ class Process:
         return row.view.stream_version if row is not None else 0
 
     def count(self, name: str) -> float:
-        return self.metrics.value(f"noetl_projector_{name}_total")
+        return self.metrics.total(f"noetl_projector_{name}_total")
 
 
 Rows = tuple[dict[int, ExecutionView], dict[Surface, dict[tuple[int, str], bytes]]]
@@ -525,7 +525,9 @@ async def test_a_row_that_another_replica_has_written_is_not_written_over() -> N
     await one.take(*history.stored[5:9])
 
     assert one.version() == 18
-    assert one.metrics.value("noetl_projector_projection_stale_records_total", group="execution") == 1
+    assert (
+        one.metrics.value("noetl_projector_projection_stale_records_total", group="execution", shard_id=str(SHARD)) == 1
+    )
     await one.take(history.stored[-1])
     assert one.store.writes == 3, "having looked, it knows"
 
@@ -636,9 +638,10 @@ async def test_messages_that_nobody_can_read_are_terminated_and_their_neighbours
     assert receiver.terminated == unreadable
     assert receiver.acknowledged == [good]
     assert one.version() == 1
-    assert metrics.value("noetl_projector_decode_errors_total") == 2
+    assert metrics.value("noetl_projector_decode_errors_total", shard_id=str(SHARD)) == 2
     assert metrics.value("noetl_projector_events_unshardable_total") == 2
-    assert metrics.value("noetl_projector_terminated_notifications_total") == 4
+    assert metrics.value("noetl_projector_terminated_notifications_total", shard_id=str(SHARD)) == 2
+    assert metrics.value("noetl_projector_terminated_notifications_total", shard_id="") == 2
 
 
 def shared(*events: StoredEvent, place: int = 0) -> Delivery:
@@ -659,7 +662,7 @@ async def test_events_that_share_messages_are_folded_and_acknowledged_like_other
     assert rows_of(one.store) == await straight([history])
     assert [settled.receipt for settled in receiver.acknowledged] == ["0", "1", "2"]
     assert counts.value("noetl_projector_events_received_total") == 7 + 1 + 14
-    assert counts.value("noetl_projector_acknowledged_notifications_total") == 3
+    assert counts.total("noetl_projector_acknowledged_notifications_total") == 3
     assert one.count("events_projected") == 18
 
 
@@ -672,7 +675,7 @@ async def test_a_shared_message_with_a_forged_event_is_dropped_whole_and_found_i
     await consumer.take([shared(*history.stored[:3], forged), shared(*history.stored[4:], place=1)])
 
     assert [settled.receipt for settled in receiver.terminated] == ["0"]
-    assert counts.value("noetl_projector_decode_errors_total") == 1
+    assert counts.total("noetl_projector_decode_errors_total") == 1
     assert rows_of(one.store) == await straight([history])
 
 
@@ -728,5 +731,5 @@ async def test_lag_is_counted_from_the_append_of_the_oldest_event_of_an_update()
 
     await one.take(*history.stored)
 
-    assert one.metrics.value("noetl_projection_shard_lag_seconds", shard=str(SHARD)) == 60.0
+    assert one.metrics.value("noetl_projection_shard_lag_seconds", shard_id=str(SHARD)) == 60.0
     assert one.metrics.value("noetl_projection_lag_seconds_count") == 1

@@ -261,8 +261,9 @@ def summary(process: ServiceProcess) -> dict[str, Any]:
 
 
 def metric(process: ServiceProcess, name: str) -> float:
-    lines = [line for line in get(process, "/metrics").splitlines() if line.startswith(f"{name} ")]
-    return float(lines[0].split()[1]) if lines else 0.0
+    """Over all its labels."""
+    lines = [line for line in get(process, "/metrics").splitlines() if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
 async def until_owned(*expected: tuple[ServiceProcess, int]) -> None:
@@ -588,6 +589,30 @@ async def test_all_projections_can_be_dropped_and_are_made_again_to_the_byte(sce
         replay = Replay(history.execution_id)
         replay.take(page.events)
         assert replay.result().checksums() == live
+
+
+async def test_a_clean_stop_writes_the_barriers_of_the_second_that_was_under_way(scene: Scene) -> None:
+    execution_id = new_id()
+    history = two_steps(History(execution_id))
+    with scene.projector(NOETL_PROJECTION_CHECKPOINT_SECONDS="3600") as projector:
+        await until_owned((projector, 64))
+        assert metric(projector, "noetl_projector_shard_info") == 64
+        appended = await scene.append(history)
+
+        async def written() -> bool:
+            return (await scene.versions(execution_id)).get(execution_id) == len(history.stored)
+
+        await until(written, seconds=60)
+        assert await scene.fetch("SELECT FROM noetl.checkpoint WHERE execution_id = $1", execution_id) == []
+        assert await asyncio.to_thread(projector.stop) == 0
+
+    (barrier,) = await scene.fetch("SELECT epoch FROM noetl.checkpoint WHERE execution_id = $1", execution_id)
+    (mark,) = await scene.fetch(
+        "SELECT last_projected_event_id FROM noetl.projection_checkpoint WHERE shard_id = $1",
+        shard_of(execution_id, 64),
+    )
+    assert barrier["epoch"] == len(history.stored)
+    assert mark["last_projected_event_id"] == appended[-1][1].envelope().event_id
 
 
 async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapshot(scene: Scene) -> None:

@@ -94,5 +94,10 @@ class MetricSet:
         """The current value of a sample, 0 if there was none yet."""
         return self.registry.get_sample_value(name, labels) or 0.0
 
+    def total(self, name: str) -> float:
+        """The sum of a sample over all its labels."""
+        families = self.registry.collect()
+        return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
     def _declare(self, name: str, kind: str, help_text: str, labels: Sequence[str]) -> None:
         self._declared.append(MetricSpec(name=name, kind=kind, help=help_text, labels=tuple(labels)))

@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import prometheus_client
 from noetl_servicekit.metrics import LAG_BUCKETS, SIZE_BUCKETS, MetricSet
+
+_SHARD: Final = ("shard_id",)
+NO_SHARD: Final = ""
+"""Of messages that do not say where they belong."""
+
+
+def count_by_shard(counter: prometheus_client.Counter, shards: Iterable[int | str]) -> None:
+    """Count each under its shard."""
+    for shard, number in Counter(shards).items():
+        counter.labels(str(shard)).inc(number)
 
 
 class ProjectorMetrics:
@@ -16,7 +31,7 @@ class ProjectorMetrics:
     def _of_messages(self, metrics: MetricSet) -> None:
         self.events_received = metrics.counter("noetl_projector_events_received_total", "Events taken from the bus.")
         self.events_unowned = metrics.counter(
-            "noetl_projector_events_unowned_total", "Events of shards that another replica owns."
+            "noetl_projector_events_unowned_total", "Events of shards that another replica owns.", _SHARD
         )
         self.events_unshardable = metrics.counter(
             "noetl_projector_events_unshardable_total", "Messages whose subject names no execution and shard."
@@ -26,30 +41,35 @@ class ProjectorMetrics:
             "Messages dropped because they are of a log that a restored database lost.",
         )
         self.decode_errors = metrics.counter(
-            "noetl_projector_decode_errors_total", "Messages that are not the event that they claim to be."
+            "noetl_projector_decode_errors_total", "Messages that are not the event that they claim to be.", _SHARD
         )
         self.acknowledged = metrics.counter(
-            "noetl_projector_acknowledged_notifications_total", "Messages acknowledged after their rows were committed."
+            "noetl_projector_acknowledged_notifications_total",
+            "Messages acknowledged after their rows were committed.",
+            _SHARD,
         )
         self.terminated = metrics.counter(
             "noetl_projector_terminated_notifications_total",
             "Messages that are never to come again, for nobody can read them.",
+            _SHARD,
         )
         self.redelivery_requests = metrics.counter(
-            "noetl_projector_redelivery_requests_total", "Messages given back, to come again."
+            "noetl_projector_redelivery_requests_total", "Messages given back, to come again.", _SHARD
         )
         self.delayed_redelivery_requests = metrics.counter(
-            "noetl_projector_delayed_redelivery_requests_total", "Messages given back because the database was away."
+            "noetl_projector_delayed_redelivery_requests_total",
+            "Messages given back because the database was away.",
+            _SHARD,
         )
         self.last_action_at = metrics.gauge(
             "noetl_projector_last_action_timestamp_seconds",
             "When messages were last acknowledged, given back or terminated.",
             ("action",),
         )
-        self.consumer = metrics.gauge(
-            "noetl_projector_consumer_info",
-            "1 for the consumer that this process reads, and the number of shards of the installation.",
-            ("consumer", "stream", "subject", "shard_count"),
+        self.shards = metrics.gauge(
+            "noetl_projector_shard_info",
+            "1 for each shard of this process, its place among them, and where its events come from.",
+            ("shard_id", "shard_index", "shard_count", "consumer", "stream", "subject"),
         )
 
     def _of_projections(self, metrics: MetricSet) -> None:
@@ -64,13 +84,13 @@ class ProjectorMetrics:
         self.stale_records = metrics.counter(
             "noetl_projector_projection_stale_records_total",
             "Rows not written because newer ones were there, by surface.",
-            ("group",),
+            ("group", *_SHARD),
         )
         self.fenced = metrics.counter(
             "noetl_projector_fenced_total", "Rows not written because a later owner of the shard had written them."
         )
         self.projection_errors = metrics.counter(
-            "noetl_projector_projection_errors_total", "Times that an execution could not be folded or stored."
+            "noetl_projector_projection_errors_total", "Times that an execution could not be folded or stored.", _SHARD
         )
         self.errors = metrics.counter(
             "noetl_projector_errors_total", "Everything that went wrong: undecodable, unfoldable, unavailable."
@@ -91,7 +111,7 @@ class ProjectorMetrics:
             buckets=LAG_BUCKETS,
         )
         self.shard_lag = metrics.gauge(
-            "noetl_projection_shard_lag_seconds", "The same for the last update of each shard.", ("shard",)
+            "noetl_projection_shard_lag_seconds", "The same for the last update of each shard.", _SHARD
         )
         self.last_batch_at = metrics.gauge(
             "noetl_projector_last_batch_timestamp_seconds", "When rows were last written, by the database's clock."
@@ -102,7 +122,7 @@ class ProjectorMetrics:
         self.checkpoint_at = metrics.gauge(
             "noetl_projector_checkpoint_timestamp_seconds",
             "Time up to which every head of the shard has been compared with its row.",
-            ("shard",),
+            _SHARD,
         )
         self.barriers = metrics.counter(
             "noetl_projector_barriers_total", "Barriers written: an execution's rows are committed up to a version."

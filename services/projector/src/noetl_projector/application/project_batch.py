@@ -66,7 +66,7 @@ class ProjectBatch:
 
     def _may_project(self, one: Wanted) -> bool:
         if not self._owns(one.shard):
-            self._metrics.events_unowned.inc(len(one.events))
+            self._metrics.events_unowned.labels(str(one.shard)).inc(len(one.events))
             return False
         return not self._troubles.is_quarantined(one.execution_id)
 
@@ -95,7 +95,7 @@ class ProjectBatch:
         version = one.row_version if isinstance(outcome, Unholdable) else outcome
         reason = outcome.message if isinstance(outcome, Unholdable) else result.failure
         if reason:
-            self._metrics.projection_errors.inc()
+            self._metrics.projection_errors.labels(str(one.shard)).inc()
             self._metrics.errors.inc()
             self._troubles.fail(
                 one.execution_id,

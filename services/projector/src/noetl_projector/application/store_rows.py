@@ -101,7 +101,7 @@ class StoreRows:
             return None
         epoch = self._epoch(one.shard)
         if epoch is None:  # lost while the log was read
-            self._metrics.events_unowned.inc(result.events)
+            self._metrics.events_unowned.labels(str(one.shard)).inc(result.events)
             return None
         return ProjectedExecution(
             state=prune(result.state),
@@ -153,7 +153,8 @@ class StoreRows:
             self._metrics.fenced.inc()
             self._fenced(row.shard)
         else:
-            self._metrics.stale_records.labels(str(Surface.EXECUTION)).inc()
+            shard = str(row.shard)
+            self._metrics.stale_records.labels(str(Surface.EXECUTION), shard).inc()
             for surface, rows in row.rows.items():
                 if rows:
-                    self._metrics.stale_records.labels(str(surface)).inc(len(rows))
+                    self._metrics.stale_records.labels(str(surface), shard).inc(len(rows))

@@ -36,7 +36,7 @@ from noetl_projector.application.read_missing import ReadMissing
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.bootstrap.queries import start_queries
-from noetl_projector.entrypoints.checkpointing import checkpoint_regularly
+from noetl_projector.entrypoints.checkpointing import checkpoint_regularly, write_last
 from noetl_projector.entrypoints.head_comparison import compare_regularly
 from noetl_projector.entrypoints.query_link import ToldRows
 from noetl_projector.entrypoints.query_process import QueryProcess, link_of
@@ -111,6 +111,7 @@ class Projector:
             on_lost=self._shards_lost,
         )
         group.on_stop(self._ownership.release)
+        group.on_stop(lambda: write_last(self._checkpoints, self._barriers))  # after the loops, and while it owns
         self._start_loops(self._ownership)
         group.ready(grpc=grpc, ops=ops)
 
@@ -172,13 +173,12 @@ class Projector:
                 report=log_bus_report,
             )
         )
-        durable, shard_count = token(f"{ROLE}-{group.settings.instance}"), str(settings.ownership.shard_count)
-        self._metrics.consumer.labels(durable, EVENTS_STREAM, "noetl.events.*.*.*.<shard>", shard_count).set(1)
+        self._durable = token(f"{ROLE}-{group.settings.instance}")
         pull = NatsPullConsumer(
             bus,
             ConsumerSpec(
                 stream=EVENTS_STREAM,
-                durable=durable,
+                durable=self._durable,
                 subjects=(),
                 max_ack_pending=4 * settings.batch_size,
                 inactive_seconds=3_600.0,
@@ -242,10 +242,18 @@ class Projector:
 
     def _shards_changed(self) -> None:
         self._hurry.set()
+        self._show_shards()
         if not self._group.stopping.is_set():  # the place in the stream is to be kept for the next process
             task = asyncio.create_task(self._listen_to_owned())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _show_shards(self) -> None:
+        shard_count = str(self._settings.ownership.shard_count)
+        self._metrics.shards.clear()
+        for place, shard in enumerate(sorted(self._owned())):
+            where = (self._durable, EVENTS_STREAM, shard_filter(shard))
+            self._metrics.shards.labels(str(shard), str(place), shard_count, *where).set(1)
 
     async def _listen_to_owned(self) -> None:
         with suppress(Unavailable):  # the next fetch does it

@@ -19,7 +19,7 @@ from noetl_servicekit.logging import get_logger
 
 from noetl_projector.application.advance import Wanted
 from noetl_projector.application.project_batch import ProjectBatch
-from noetl_projector.telemetry import ProjectorMetrics
+from noetl_projector.telemetry import NO_SHARD, ProjectorMetrics, count_by_shard
 
 logger = get_logger()
 
@@ -99,15 +99,15 @@ class ShardConsumer:
                 await self._consumer.term(foreign)
         readable, unreadable = self._parse(own)
         if unreadable:
-            self._metrics.terminated.inc(len(unreadable))
+            count_by_shard(self._metrics.terminated, [self._shard_told(one) for one in unreadable])
             self._metrics.last_action_at.labels("terminated").set_to_current_time()
             with suppress(Unavailable):
                 await self._consumer.term(unreadable)
         try:
             await self._project(_by_execution(readable))
         except NoetlError:
-            self._metrics.redelivery_requests.inc(len(readable))
-            self._metrics.delayed_redelivery_requests.inc(len(readable))
+            count_by_shard(self._metrics.redelivery_requests, [one.shard for one in readable])
+            count_by_shard(self._metrics.delayed_redelivery_requests, [one.shard for one in readable])
             self._metrics.last_action_at.labels("redelivery").set_to_current_time()
             with suppress(Unavailable):
                 await self._consumer.nak([one.delivery for one in readable], delay_seconds=REDELIVERY_SECONDS)
@@ -115,7 +115,7 @@ class ShardConsumer:
         # Should this get lost, the messages come again, and are known by their versions.
         with suppress(Unavailable):
             await self._consumer.ack([one.delivery for one in readable])
-            self._metrics.acknowledged.inc(len(readable))
+            count_by_shard(self._metrics.acknowledged, [one.shard for one in readable])
             self._metrics.last_action_at.labels("acknowledged").set_to_current_time()
 
     def _told_apart(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
@@ -136,8 +136,10 @@ class ShardConsumer:
                 for event in events:
                     verify_link(event)
             except NoetlError as exc:
-                unshardable = isinstance(exc, InvalidInput)
-                (self._metrics.events_unshardable if unshardable else self._metrics.decode_errors).inc()
+                if isinstance(exc, InvalidInput):
+                    self._metrics.events_unshardable.inc()
+                else:
+                    self._metrics.decode_errors.labels(self._shard_told(delivery)).inc()
                 self._metrics.errors.inc()
                 logger.warning("projector.undecodable_message", subject=delivery.subject, reason=exc.message)
                 unreadable.append(delivery)
@@ -156,6 +158,12 @@ class ShardConsumer:
         if tokens[5] != str(shard):
             raise InvalidInput(f"execution {execution_id} belongs to shard {shard}, it came under {tokens[5]!r}")
         return execution_id, shard
+
+    def _shard_told(self, delivery: Delivery) -> str:
+        """The shard of a message that cannot be read, if at least its subject says one that there is."""
+        with suppress(InvalidInput):
+            return str(self._place(delivery.subject)[1])
+        return NO_SHARD
 
     def _bus_went_away(self, exc: Unavailable) -> None:
         self._metrics.bus_away.set(1)
