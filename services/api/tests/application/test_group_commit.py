@@ -8,7 +8,8 @@ import pytest
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import LONGEST_COMMIT_SECONDS, GroupCommit, Outcome
 from noetl_api.telemetry import AppendMetrics
-from noetl_core.append import Appended, AppendRequest, PreparedRequest
+from noetl_core.append import END_KEY, Appended, AppendRequest, PreparedRequest
+from noetl_core.envelope import Draft
 from noetl_core.errors import DeadlinePassed, KeyTaken, NoetlError, Overloaded, Unavailable
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
 from noetl_servicekit.health import Health
@@ -290,6 +291,34 @@ async def test_followers_are_woken_with_the_version_that_was_committed(
 
         await group.append(request(execution_id, note("a")))  # a duplicate moves nothing
         await watcher.wait_beyond(3, seconds=0.01)
+
+
+@pytest.mark.parametrize(
+    ("draft", "order"),
+    [
+        (note("a"), ["caller", "follower"]),
+        (Draft(event_type="playbook.completed", idempotency_key=END_KEY), ["follower", "caller"]),
+    ],
+)
+async def test_callers_go_on_before_followers_are_told_but_of_an_end(
+    group: GroupCommit, signal: CommitSignal, draft: Draft, order: list[str]
+) -> None:
+    execution_id = await start(group)
+    woken: list[str] = []
+
+    async def call() -> None:
+        await group.append(request(execution_id, draft))
+        woken.append("caller")
+
+    with signal.watching(execution_id) as watcher:
+
+        async def follow() -> None:
+            await watcher.wait_beyond(1, seconds=60)
+            woken.append("follower")
+
+        await asyncio.gather(follow(), call())
+
+    assert woken == order
 
 
 async def test_events_duplicates_and_batches_are_counted(group: GroupCommit, metrics: MetricSet) -> None:

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from noetl_core.append import Appended, AppendRequest, PreparedRequest
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import DeadlinePassed, NoetlError, Overloaded, Unavailable
 from noetl_core.events import is_terminal
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
@@ -71,6 +72,15 @@ class _Waiting:
     events: int
     weight: int
     answer: asyncio.Future[Outcome]
+
+
+class _Moved(NamedTuple):
+    """What a commit has added to a stream."""
+
+    execution_id: int
+    version: int
+    events: Sequence[StoredEvent]
+    ended: bool
 
 
 class GroupCommit:
@@ -173,14 +183,22 @@ class GroupCommit:
                 outcomes = await self._log.commit([waiting.prepared for waiting in batch])
                 self._metrics.commit_seconds.observe(time.perf_counter() - started_at)
                 for waiting, outcome in zip(batch, outcomes, strict=True):
-                    if not isinstance(outcome, NoetlError):
-                        self._announce(waiting.prepared, outcome)
-                    if not waiting.answer.done():  # its caller may have gone
-                        waiting.answer.set_result(outcome)
+                    self._tell(waiting, outcome)
         except Exception as exc:
             self._fail(batch, exc)
         finally:
             self._batch_began = None
+
+    def _tell(self, waiting: _Waiting, outcome: Outcome) -> None:
+        """Whoever is woken first runs first: callers have work to go on with, followers wait for the end."""
+        news = () if isinstance(outcome, NoetlError) else self._news(waiting.prepared, outcome)
+        answer = waiting.answer
+        if not answer.done() and not any(moved.ended for moved in news):
+            answer.set_result(outcome)
+        for moved in news:
+            self._signal.moved(moved.execution_id, moved.version, moved.events, ended=moved.ended)
+        if not answer.done():  # its caller may have gone
+            answer.set_result(outcome)
 
     def _fail(self, batch: list[_Waiting], exc: Exception) -> None:
         """Tell exactly these callers; whether the transaction was committed is not known, their keys will tell."""
@@ -195,7 +213,8 @@ class GroupCommit:
             if not waiting.answer.done():
                 waiting.answer.set_result(error)
 
-    def _announce(self, prepared: PreparedRequest, appended: tuple[Appended, ...]) -> None:
+    def _news(self, prepared: PreparedRequest, appended: tuple[Appended, ...]) -> list[_Moved]:
+        news: list[_Moved] = []
         place = 0
         for stream in prepared.streams:
             outcomes = appended[place : place + len(stream.drafts)]
@@ -205,7 +224,8 @@ class GroupCommit:
             if added:
                 self._metrics.events.inc(len(added))
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
-                self._signal.moved(stream.append.execution_id, added[-1].stream_version, added, ended=ended)
+                news.append(_Moved(stream.append.execution_id, added[-1].stream_version, added, ended))
+        return news
 
 
 def _streams(batch: Sequence[_Waiting]) -> set[int]:

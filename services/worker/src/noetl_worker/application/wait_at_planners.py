@@ -111,6 +111,7 @@ class WaitAtPlanners:
             try:
                 await self._wait_once(address, room)
                 failures = 0
+                await asyncio.sleep(0)  # what has come begins before the next wait is written
             except NoetlError as exc:
                 logger.debug("worker.wait_failed", reason=exc.message)
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
