@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
-from noetl_api.application.start_execution import StartExecution, StartRequest
+from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import END_KEY
 from noetl_core.canonical import decode
@@ -47,6 +48,17 @@ class FullStore(InMemoryPayloadStore):
 
     async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
         raise Unavailable("no space left")
+
+
+class PickyStore(InMemoryPayloadStore):
+    """A payload store that does not take what has certain bytes in it."""
+
+    refuses = b"\0"
+
+    async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+        if self.refuses in data:
+            raise Unavailable("no space left for that")
+        return await super().put(tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type)
 
 
 class World:
@@ -102,6 +114,42 @@ async def test_a_new_execution_is_told_on_once_with_its_variables(world: World) 
     ref = event.envelope().payload_ref
     assert ref is not None
     assert world.noticed == [(started.execution_id, event, await world.payloads.get(ref))]
+
+
+async def test_a_new_version_counts_at_once_although_the_last_one_was_expected(world: World) -> None:
+    async def variables(started: Started) -> object:
+        (event,) = await history(world.log, started.execution_id)
+        ref = event.envelope().payload_ref
+        assert ref is not None
+        return decode(await world.payloads.get(ref))
+
+    asked = StartRequest(path="hello")
+    await world.start(ADA, None, asked)
+    before = await world.start(ADA, None, asked)
+    await world.register(ADA, None, HELLO.replace("who: world", "who: moon"))
+    after = await world.start(ADA, None, asked)
+    pinned = await world.start(ADA, None, replace(asked, version=1))
+
+    assert [started.version for started in (before, after, pinned)] == [1, 2, 1]
+    assert await variables(before) == {"who": "world", "me": str(before.execution_id)}
+    assert await variables(after) == {"who": "moon", "me": str(after.execution_id)}
+    assert await variables(pinned) == {"who": "world", "me": str(pinned.execution_id)}
+
+
+async def test_what_is_wrong_with_a_version_that_no_longer_counts_is_nobodys_trouble() -> None:
+    store = PickyStore()
+    world = World(store)
+    await world.register(ADA, None, HELLO)
+    asked = StartRequest(path="hello")
+    await world.start(ADA, None, asked)
+    store.refuses = b"world"
+    with pytest.raises(Unavailable):
+        await world.start(ADA, None, asked)
+
+    await world.register(ADA, None, HELLO.replace("who: world", "who: moon"))
+    started = await world.start(ADA, None, asked)
+
+    assert started.version == 2
 
 
 async def test_nothing_starts_when_the_variables_cannot_be_stored() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from noetl_core.append import AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
@@ -18,7 +19,7 @@ from noetl_core.events import to_draft
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.model import Playbook
-from noetl_core.ports.catalog import CatalogStore
+from noetl_core.ports.catalog import CatalogEntry, CatalogStore
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.timestamps import format_time
@@ -39,6 +40,7 @@ START_KEY: Final = "execution/start"
 MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 MAX_WORKLOAD_BYTES: Final = 4 * 1024 * 1024
 MAX_START_KEY_CHARACTERS: Final = 255
+MAX_REMEMBERED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,11 @@ class Started:
     created: bool
 
 
+class _Pinned(NamedTuple):
+    entry: CatalogEntry
+    playbook: Playbook
+
+
 class StartExecution:
     """Bytes first, event second: nobody ever sees an execution whose variables are not there."""
 
@@ -111,6 +118,8 @@ class StartExecution:
         self._metrics = metrics
         self._on_started = on_started
         self._let_in = let_in
+        self._last: OrderedDict[tuple[Scope, str, int, str], _Pinned] = OrderedDict()
+        """Which version was started last under the same names."""
 
     async def __call__(self, caller: Caller, scope: Scope | None, request: StartRequest) -> Started:
         """Start it, or find the execution that was started under this key."""
@@ -122,25 +131,20 @@ class StartExecution:
         if request.parent_execution_id is None:
             self._let_in()
         depth = await self._depth(owner, request)
-        source = await self._catalog.get(
-            owner, path=request.path, version=request.version, catalog_id=request.catalog_id
-        )
         execution_id = self._next_id()
-        workload = _spelt(await self._variables(await self._parsed.of(source), request, execution_id))
+        entry, workload, payload_ref = await self._pinned(owner, request, execution_id)
         content = PlaybookInitialized(
-            path=source.entry.path,
-            version=source.entry.version,
-            catalog_id=source.entry.catalog_id,
-            payload_ref=await self._store(owner, workload),
+            path=entry.path,
+            version=entry.version,
+            catalog_id=entry.catalog_id,
+            payload_ref=payload_ref,
             depth=depth,
             parent_call=_waiting(request),
         )
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
         if isinstance(first, StoredEvent):
             self._on_started(execution_id, first, workload)  # before everything else: a planner is waiting for it
-            started = Started(
-                execution_id=execution_id, path=source.entry.path, version=source.entry.version, created=True
-            )
+            started = Started(execution_id=execution_id, path=entry.path, version=entry.version, created=True)
             self._metrics.executions_started.inc()
             logger.info(
                 "execution.started",
@@ -157,6 +161,42 @@ class StartExecution:
             return None
         page = await self._log.read(owner, request.parent_execution_id, limit=1)
         return depth_below(page.events[0].envelope())
+
+    async def _pinned(
+        self, owner: Scope, request: StartRequest, execution_id: int
+    ) -> tuple[CatalogEntry, bytes, PayloadRef]:
+        """The version that counts now, its variables, and where they are stored.
+
+        Mostly it is the one that counted last: its variables are stored while the catalog is asked. If another one has
+        come, or anything goes wrong with what was only expected, nobody hears of them, and they are collected.
+        """
+        place = (owner, request.path, request.version, request.catalog_id)
+        asking = self._catalog.get(owner, path=request.path, version=request.version, catalog_id=request.catalog_id)
+        last = self._last.get(place)
+        if last is None:
+            source = await asking
+        else:
+            answer, expected = await asyncio.gather(
+                asking, self._stored(owner, last.playbook, request, execution_id), return_exceptions=True
+            )
+            if isinstance(answer, BaseException):
+                raise answer
+            source = answer
+            if source.entry.catalog_id == last.entry.catalog_id:
+                if isinstance(expected, BaseException):
+                    raise expected
+                return source.entry, *expected
+        playbook = await self._parsed.of(source)
+        self._last[place] = _Pinned(source.entry, playbook)
+        while len(self._last) > MAX_REMEMBERED:
+            self._last.popitem(last=False)
+        return source.entry, *await self._stored(owner, playbook, request, execution_id)
+
+    async def _stored(
+        self, owner: Scope, playbook: Playbook, request: StartRequest, execution_id: int
+    ) -> tuple[bytes, PayloadRef]:
+        workload = _spelt(await self._variables(playbook, request, execution_id))
+        return workload, await self._store(owner, workload)
 
     async def _variables(self, playbook: Playbook, request: StartRequest, execution_id: int) -> JsonObject:
         variables = workload.merged(playbook.workload, request.payload)
