@@ -7,6 +7,7 @@ import pytest
 from noetl_api.application.commit_signal import MAX_KEPT_EVENTS, CommitSignal
 from noetl_api.application.group_commit import GroupCommit, Outcome
 from noetl_api.application.watch_events import PAGE, WatchEvents
+from noetl_api.application.young_streams import MOST_STREAMS
 from noetl_api.telemetry import AppendMetrics
 from noetl_core.append import END_KEY, PlacedEvent, PreparedRequest
 from noetl_core.envelope import Draft, StoredEvent
@@ -14,7 +15,7 @@ from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
-from noetl_testkit.compliance.event_log import chain_holds, note, request, start
+from noetl_testkit.compliance.event_log import chain_holds, new_id, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.until import until
 
@@ -144,6 +145,7 @@ async def test_who_follows_a_commit_does_not_read_it_because_postgres_told_of_it
     log = GroupCommit(below, prepare=below.prepare, signal=signal, metrics=AppendMetrics(MetricSet()))
     watch = WatchEvents(log, signal, safety_net_seconds=60)
     execution_id = await start(log)
+    signal.young.forget()
     following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
     await until(lambda: below.reads == 1)
     for number in range(10):
@@ -154,6 +156,67 @@ async def test_who_follows_a_commit_does_not_read_it_because_postgres_told_of_it
 
     assert [event.stream_version for event in events] == list(range(1, 13))
     assert below.reads == 1
+
+
+@pytest.fixture
+def here(signal: CommitSignal) -> tuple[EarlyNotices, GroupCommit]:
+    """A log, and the one replica that writes to it."""
+    below = EarlyNotices(signal)
+    return below, GroupCommit(below, prepare=below.prepare, signal=signal, metrics=AppendMetrics(MetricSet()))
+
+
+async def test_what_has_just_begun_here_is_followed_without_reading_it(
+    here: tuple[EarlyNotices, GroupCommit], signal: CommitSignal
+) -> None:
+    below, log = here
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    execution_id = await start(log)
+    await log.append(request(execution_id, note("a"), note("b")))
+    following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
+    await asyncio.sleep(0)
+    await log.append(request(execution_id, END))
+
+    assert [event.stream_version for event in await following] == [1, 2, 3, 4]
+    assert [event.stream_version for event in await everything(watch(RITA, None, execution_id, from_version=3))] == [
+        3,
+        4,
+    ]
+    assert below.reads == 0
+    with pytest.raises(NotFound):
+        await everything(watch(RIVAL, None, execution_id))
+
+
+async def test_what_another_replica_may_have_moved_is_read(
+    here: tuple[EarlyNotices, GroupCommit], signal: CommitSignal
+) -> None:
+    below, log = here
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    moved, unsure = await start(log), await start(log)
+    for execution_id in (moved, unsure):
+        await below.append(request(execution_id, END))  # as another replica does
+    signal.heard(moved, 2)
+    assert len(await everything(watch(RITA, None, moved))) == 2
+    assert below.reads == 1
+
+    signal.anything_moved()
+    assert len(await everything(watch(RITA, None, unsure))) == 2
+    assert below.reads == 2
+
+
+async def test_long_streams_and_large_ones_are_not_kept(
+    here: tuple[EarlyNotices, GroupCommit], signal: CommitSignal
+) -> None:
+    log = here[1]
+    execution_id = await start(log)
+    assert execution_id in signal.young
+    while execution_id in signal.young:
+        await log.append(request(execution_id, *(note(f"{new_id()}") for _ in range(20))))
+    assert signal.young.page(None, execution_id, 1) is None
+
+    first = await start(log)
+    for _ in range(MOST_STREAMS):
+        await start(log)
+    assert first not in signal.young
 
 
 async def test_who_is_too_far_behind_reads_the_log(log: CountingLog, signal: CommitSignal) -> None:

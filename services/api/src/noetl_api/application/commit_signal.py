@@ -9,6 +9,9 @@ from typing import Final
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Unavailable
+from noetl_core.ports.event_log import Scope
+
+from noetl_api.application.young_streams import YoungStreams
 
 _UNKNOWN: Final = 2**63
 
@@ -71,7 +74,8 @@ class CommitSignal:
     def __init__(self) -> None:
         self._watchers: dict[int, set[Watcher]] = {}
         self._committing: dict[int, int] = {}
-        """Followed executions that a commit is about to move here, and the version that was heard of meanwhile."""
+        """Executions that a commit is about to move here, and the version that was heard of meanwhile."""
+        self.young = YoungStreams()
         self._closed = False
 
     @property
@@ -100,7 +104,7 @@ class CommitSignal:
         PostgreSQL tells of a commit before it answers whoever made it: followers would be sent to read what they are
         about to be given. If nothing is given to them, because the answer got lost, they are sent to read after all.
         """
-        followed = [one for one in execution_ids if one in self._watchers]
+        followed = [one for one in execution_ids if one in self._watchers or one in self.young]
         self._committing.update(dict.fromkeys(followed, 0))
         try:
             yield
@@ -118,14 +122,25 @@ class CommitSignal:
             self.moved(execution_id, version)
 
     def moved(
-        self, execution_id: int, version: int, events: Sequence[StoredEvent] = (), *, ended: bool = False
+        self,
+        execution_id: int,
+        version: int,
+        events: Sequence[StoredEvent] = (),
+        *,
+        ended: bool = False,
+        scope: Scope | None = None,
     ) -> None:
         """A commit has moved the stream to a version, by these events if it was ours; `ended` if one is its end."""
+        if events and scope is not None:
+            self.young.add(scope, execution_id, events, ended=ended)
+        else:
+            self.young.heard(execution_id, version)
         for watcher in self._watchers.get(execution_id, ()):
             watcher.hear(version, events, ended=ended)
 
     def anything_moved(self) -> None:
         """News may have been missed: everybody looks for himself."""
+        self.young.forget()
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.hear(_UNKNOWN)

@@ -78,7 +78,6 @@ class _Moved(NamedTuple):
     """What a commit has added to a stream."""
 
     execution_id: int
-    version: int
     events: Sequence[StoredEvent]
     ended: bool
 
@@ -195,8 +194,12 @@ class GroupCommit:
         answer = waiting.answer
         if not answer.done() and not any(moved.ended for moved in news):
             answer.set_result(outcome)
+        request = waiting.prepared.request
+        scope = Scope(tenant_id=request.tenant_id, organization_id=request.organization_id)
         for moved in news:
-            self._signal.moved(moved.execution_id, moved.version, moved.events, ended=moved.ended)
+            self._signal.moved(
+                moved.execution_id, moved.events[-1].stream_version, moved.events, ended=moved.ended, scope=scope
+            )
         if not answer.done():  # its caller may have gone
             answer.set_result(outcome)
 
@@ -224,7 +227,7 @@ class GroupCommit:
             if added:
                 self._metrics.events.inc(len(added))
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
-                news.append(_Moved(stream.append.execution_id, added[-1].stream_version, added, ended))
+                news.append(_Moved(stream.append.execution_id, added, ended))
         return news
 
 

@@ -37,7 +37,9 @@ class WatchEvents:
         visible = visible_scope(caller, scope)
         with self._signal.watching(execution_id) as watcher:
             # Also proves that the caller may see it, before anything is given on.
-            page = await self._log.read(visible, execution_id, from_version=following, limit=PAGE)
+            page = self._signal.young.page(visible, execution_id, following) or await self._log.read(
+                visible, execution_id, from_version=following, limit=PAGE
+            )
             while True:
                 following += len(page.events)
                 has_all = following > page.head_version
