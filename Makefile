@@ -11,7 +11,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards images images-check
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -84,6 +84,13 @@ deploy-lock: install ## pin the tools of deploy-check anew
 
 dashboards: install ## write deploy/grafana from its description
 	@$(BIN)/python -m scripts.deploy.dashboards
+
+images: install ## build all images; BASE=local without a registry, INDEX_URL=…, BUILDER=docker|podman|buildah, ONLY="api worker"
+	@$(BIN)/python -m scripts.deploy.images $(addprefix --base ,$(BASE)) $(addprefix --index-url ,$(INDEX_URL)) \
+	  $(addprefix --builder ,$(BUILDER)) $(addprefix --only ,$(ONLY))
+
+images-check: install deploy-tools ## look into the built images, run all services from them, and a Spark executor (root, runc)
+	@$(BIN)/python -m scripts.deploy.images_check
 
 demo: install ## start the stack in a temporary directory, run an example, show its result, stop
 	@bash scripts/demo.sh

@@ -7,13 +7,12 @@ are put in place of those of the manifests, and nothing else is changed.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,10 +26,11 @@ from noetl_cli.dev.sql import execute
 from noetl_testkit.backends import NatsBackend, embedded_postgres
 from noetl_testkit.eventually import eventually
 
+from scripts.deploy.rendered import SERVICES, Node
+
 ROOT = Path(__file__).resolve().parents[2]
 CHARTS = ROOT / "deploy" / "k8s" / "charts"
 TOOLS = ROOT / "build" / "deploy-tools"
-SERVICES = ("api", "outbox-publisher", "planner", "projector", "reaper", "worker")
 PROGRAMS = Path(sys.executable).parent
 
 
@@ -50,65 +50,6 @@ def _helm(program: Path, *arguments: str) -> str:
     done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-@dataclass(kw_only=True)
-class Node:
-    """Stands for the cluster: Secrets, names of services, and a directory for what pods mount."""
-
-    directory: Path
-    documents: list[dict[str, Any]]
-    addresses: dict[str, str] = field(default_factory=dict)
-    """host:port of this machine, by host:port of the manifests."""
-    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for document in self.documents:
-            if document["kind"] == "Secret":
-                self.secrets[document["metadata"]["name"]] = dict(document["stringData"])
-
-    def find(self, kind: str, name: str) -> dict[str, Any]:
-        (found,) = (one for one in self.documents if one["kind"] == kind and one["metadata"]["name"] == name)
-        return found
-
-    def environment(self, pod: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
-        """The variables of a container, as a kubelet would make them, for this machine."""
-        values: dict[str, str] = {}
-        for source in container.get("envFrom", ()):
-            values |= self.secrets[source["secretRef"]["name"]]
-        for variable in container["env"]:
-            values[variable["name"]] = self._value(pod, variable, values)
-        mounts = self._mounts(pod, spec, container)
-        return {name: self._here(value, mounts) for name, value in values.items()}
-
-    def _value(self, pod: str, variable: Mapping[str, Any], values: Mapping[str, str]) -> str:
-        source = variable.get("valueFrom", {})
-        if "fieldRef" in source:
-            return {"metadata.name": pod, "metadata.namespace": "noetl", "spec.nodeName": "node-1"}[
-                source["fieldRef"]["fieldPath"]
-            ]
-        if "secretKeyRef" in source:
-            return self.secrets[source["secretKeyRef"]["name"]][source["secretKeyRef"]["key"]]
-        return re.sub(r"\$\((\w+)\)", lambda match: values[match[1]], variable["value"])
-
-    def _mounts(self, pod: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Path]:
-        volumes = {volume["name"]: volume for volume in spec["volumes"]} if "volumes" in spec else {}
-        mounts = {}
-        for mount in container.get("volumeMounts", ()):
-            place = mounts[mount["mountPath"]] = self.directory / pod / mount["name"]
-            place.mkdir(parents=True, exist_ok=True)
-            secret = volumes[mount["name"]].get("secret")
-            for key, value in self.secrets[secret["secretName"]].items() if secret else ():
-                (place / key).write_text(value, encoding="utf-8")
-        return mounts
-
-    def _here(self, value: str, mounts: Mapping[str, Path]) -> str:
-        for name, address in self.addresses.items():
-            value = value.replace(name, address)
-        for path, place in mounts.items():
-            if value == path or value.startswith(f"{path}/"):
-                return str(place) + value.removeprefix(path)
-        return value
 
 
 @pytest.fixture(scope="module")
@@ -179,10 +120,10 @@ class Pod:
 @contextmanager
 def running(node: Node, service: str, ports: Mapping[str, int]) -> Iterator[Pod]:
     """The pod of a service; it is asked to end as a kubelet would, and must end by itself."""
-    spec = workload(node, service)["spec"]["template"]["spec"]
+    spec = node.workload(service)
     (container,) = spec["containers"]
     pod = f"noetl-{service}-0"
-    variables = node.environment(pod, spec, container)
+    variables = environment(node, pod, spec, container)
     for variable, port in (("GRPC", "grpc"), ("HTTP", "http"), ("OPS", "metrics")):
         if f"NOETL_{variable}_LISTEN" in variables:
             variables[f"NOETL_{variable}_LISTEN"] = f"127.0.0.1:{ports[port]}"
@@ -235,7 +176,7 @@ def test_what_one_helm_install_renders_starts_becomes_ready_runs_a_playbook_and_
 def test_the_compose_file_has_the_topology_of_the_charts(node: Node) -> None:
     compose = yaml.safe_load((ROOT / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8"))["services"]
     for service in SERVICES:
-        (container,) = workload(node, service)["spec"]["template"]["spec"]["containers"]
+        (container,) = node.workload(service)["containers"]
         rendered = {variable["name"] for variable in container["env"]}
 
         assert compose[service]["image"] == container["image"]
@@ -254,20 +195,28 @@ def settings_of(names: Iterable[str]) -> set[str]:
     }
 
 
-def workload(node: Node, service: str) -> dict[str, Any]:
-    kind = "StatefulSet" if service in ("planner", "projector") else "Deployment"
-    return node.find(kind, f"noetl-{service}")
+def environment(node: Node, pod: str, spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of a container; files are where they lie on this machine."""
+    volumes = list(node.volumes(pod, spec, container))
+
+    def here(value: str) -> str:
+        for volume in volumes:
+            if value == volume.path or value.startswith(f"{volume.path}/"):
+                return str(volume.place) + value.removeprefix(volume.path)
+        return value
+
+    return {name: here(value) for name, value in node.variables(pod, container).items()}
 
 
 def _migrate(node: Node) -> None:
     """The containers of the migration job, one after the other, each with a command and an environment of its own."""
-    spec = node.find("Job", "noetl-api-migrate-1")["spec"]["template"]["spec"]
+    spec = node.job("noetl-api-migrate-1")
     for container in (*spec["initContainers"], *spec["containers"]):
         program, *arguments = container["command"]
         outside = {key: value for key, value in os.environ.items() if not key.startswith("NOETL_")}
         done = subprocess.run(
             [str(PROGRAMS / program), *arguments],
-            env={**outside, **node.environment("migrate", spec, container)},
+            env={**outside, **environment(node, "migrate", spec, container)},
             capture_output=True,
             text=True,
             check=False,
