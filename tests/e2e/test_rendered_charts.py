@@ -6,6 +6,7 @@ are put in place of those of the manifests, and nothing else is changed.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -186,6 +187,25 @@ def test_the_compose_file_has_the_topology_of_the_charts(node: Node) -> None:
             *("NOETL_INSTANCE", "NOETL_NODE_ID", "NOETL_WORKER_POOL", "NOETL_WORKER_SLOTS"),
             *("NOETL_TOOL_SHELL_ENABLED", "NOETL_TOOL_SCRIPT_ENABLED"),
         }
+
+
+def test_executors_of_spark_are_pods_that_may_do_no_more_than_the_workers(helm: Path) -> None:
+    rendered = _helm(
+        helm, "template", "noetl", str(CHARTS / "worker"), "-f", str(CHARTS / "worker/ci/spark-executors.yaml")
+    )
+    documents = [one for one in yaml.safe_load_all(rendered) if one]
+    (worker,) = (one["spec"]["template"]["spec"] for one in documents if one["kind"] == "Deployment")
+    (template,) = (one for one in documents if one["kind"] == "ConfigMap")
+    executor = yaml.safe_load(template["data"]["pod.yaml"])["spec"]
+    (container,) = worker["containers"]
+    (properties,) = (one["value"] for one in container["env"] if one["name"] == "NOETL_SPARK_PROPERTIES")
+
+    assert executor["automountServiceAccountToken"] is False
+    assert executor["securityContext"] == worker["securityContext"]
+    assert executor["containers"][0]["securityContext"] == container["securityContext"]
+    (volume,) = (one for one in worker["volumes"] if one.get("configMap") == {"name": template["metadata"]["name"]})
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == volume["name"])
+    assert json.loads(properties)["spark.kubernetes.executor.podTemplateFile"] == f"{mount['mountPath']}/pod.yaml"
 
 
 def settings_of(names: Iterable[str]) -> set[str]:

@@ -1,3 +1,20 @@
+{{/* Who every pod is, those that a service starts by itself included. */}}
+{{- define "noetl.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "noetl.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsNonRoot: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
 {{/* The pod: one container, not root, nothing writable but what it needs. */}}
 {{- define "noetl.pod" -}}
 {{- $profile := include "noetl.profile" . | fromYaml -}}
@@ -24,12 +41,7 @@ spec:
   {{- end }}
   terminationGracePeriodSeconds: {{ add (.Values.stopSeconds | int) (.Values.drainSeconds | int) 5 }}
   securityContext:
-    runAsNonRoot: true
-    runAsUser: 10001
-    runAsGroup: 10001
-    fsGroup: 10001
-    fsGroupChangePolicy: OnRootMismatch
-    seccompProfile: {type: RuntimeDefault}
+    {{- include "noetl.podSecurity" . | nindent 4 }}
   containers:
     - name: {{ .Chart.Name }}
       image: {{ include "noetl.image" . | quote }}
@@ -65,10 +77,7 @@ spec:
       resources:
         {{- toYaml .Values.resources | nindent 8 }}
       securityContext:
-        allowPrivilegeEscalation: false
-        readOnlyRootFilesystem: true
-        runAsNonRoot: true
-        capabilities: {drop: [ALL]}
+        {{- include "noetl.containerSecurity" . | nindent 8 }}
       volumeMounts:
         - {name: tmp, mountPath: /tmp}
         {{- if or (has "token" $needs) (has "tokens" $needs) }}
@@ -79,6 +88,9 @@ spec:
         {{- end }}
         {{- if and (has "credentialKeys" $needs) .Values.credentialKeys.existingSecret }}
         - {name: credentials, mountPath: /etc/noetl/credentials, readOnly: true}
+        {{- end }}
+        {{- if include (printf "noetl.usesKubernetes.%s" .Chart.Name) . }}
+        - {name: executor, mountPath: /etc/noetl/executor, readOnly: true}
         {{- end }}
         {{- with .Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
@@ -97,6 +109,10 @@ spec:
     {{- if and (has "credentialKeys" $needs) .Values.credentialKeys.existingSecret }}
     - name: credentials
       secret: {secretName: {{ .Values.credentialKeys.existingSecret | quote }}, defaultMode: 288}
+    {{- end }}
+    {{- if include (printf "noetl.usesKubernetes.%s" .Chart.Name) . }}
+    - name: executor
+      configMap: {name: {{ include "noetl.fullname" . }}-executor}
     {{- end }}
     {{- with .Values.extraVolumes }}
     {{- toYaml . | nindent 4 }}

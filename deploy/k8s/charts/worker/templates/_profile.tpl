@@ -23,7 +23,7 @@ calledBy: []
     {"spark.kubernetes.namespace": "$(POD_NAMESPACE)",
     "spark.kubernetes.container.image": {{ include "noetl.image" . | toJson }},
     "spark.kubernetes.driver.pod.name": "$(NOETL_INSTANCE)",
-    "spark.kubernetes.authenticate.serviceAccountName": {{ include "noetl.serviceAccountName" . | toJson }},
+    "spark.kubernetes.executor.podTemplateFile": "/etc/noetl/executor/pod.yaml",
     "spark.kubernetes.executor.label.noetl_io_executor_of": {{ include "noetl.fullname" . | toJson }},
     "spark.driver.host": "$(POD_IP)", "spark.driver.bindAddress": "0.0.0.0",
     "spark.driver.port": "7078", "spark.driver.blockManager.port": "7079",
