@@ -19,7 +19,7 @@ _BUILD_TOOLS: Final = frozenset(
 _HEADERS: Final = ("usr/include", "usr/local/include", "opt")
 _LEFT_OVER: Final = ("source", "opt/uv", "root/.cache", "tmp", "var/cache/apt/archives", "var/lib/apt/lists")
 _EMPTY_BUT_FOR: Final = frozenset({"lock", "partial"})
-_EVERYBODYS: Final = ("tmp", "var/tmp", "run/lock", "var/lock")
+_EVERYBODYS: Final = ("dev/", "tmp", "var/tmp", "run/lock", "var/lock")
 _LOCKED: Final = re.compile(r"^([a-z0-9][a-z0-9._-]*)==([^ ;\\]+)", re.MULTILINE)
 
 
