@@ -104,7 +104,7 @@ def running(wanted: Wanted, directory: Path) -> Iterator[subprocess.Popen[bytes]
         if process.poll() is None:
             subprocess.run(["runc", "kill", wanted.name, "KILL"], check=False, stderr=subprocess.DEVNULL)  # noqa: S603, S607
             process.wait(30)
-        shutil.rmtree(bundle)
+        shutil.rmtree(bundle, ignore_errors=True)
 
 
 def log_of(name: str, directory: Path) -> Path:

@@ -19,6 +19,7 @@ from scripts.deploy.containers import Image, Wanted, log_of, running
 from scripts.deploy.rendered import Volume
 
 _MASTER, _DRIVER, _EXECUTOR = "127.77.0.21", "127.77.0.22", "127.77.0.23"
+_HOSTS: Final = f"127.0.0.1 localhost\n{_MASTER} spark-master\n{_DRIVER} spark-driver\n{_EXECUTOR} spark-executor\n"
 _MASTER_PORT, _DRIVER_PORT, _BLOCK_PORT = 7077, 7078, 7079
 _SECONDS: Final = 240.0
 _PROGRAM: Final = """
@@ -45,7 +46,7 @@ _ANSWER: Final = sum(number * number for number in range(1000))
 def problems_of_executor(image: Image, directory: Path) -> list[str]:
     """Nothing, if the executor computed the answer."""
     hosts = directory / "executor.hosts"
-    hosts.write_text("127.0.0.1 localhost\n", encoding="utf-8")
+    hosts.write_text(_HOSTS, encoding="utf-8")
 
     def container(name: str, *, command: tuple[str, ...] = (), variables: Mapping[str, str] | None = None) -> Wanted:
         volumes = []
@@ -66,15 +67,15 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
         def said(name: str) -> str:
             return log_of(name, directory).read_text(encoding="utf-8")
 
-        start(container("spark-master", command=_master()))
-        eventually(lambda: "I have been elected leader" in said("spark-master"), seconds=_SECONDS)
+        master = start(container("spark-master", command=_master()))
+        eventually(lambda: _in(r"(elected leader)", said("spark-master"), master), seconds=_SECONDS)
         driver = start(container("spark-driver", command=_driver()))
         found = eventually(lambda: _in(r"^application (\S+)", said("spark-driver"), driver), seconds=_SECONDS)
         start(container("spark-executor", variables=_variables(found)))
         try:
             answer = eventually(lambda: _in(r"^answer (.*)", said("spark-driver"), driver), seconds=_SECONDS)
-        except (AssertionError, RuntimeError) as exc:
-            return [f"{exc}: {said('spark-executor')[-3000:]}"]
+        except AssertionError as exc:
+            raise RuntimeError(f"{exc}; the executor said: {said('spark-executor')[-3000:]}") from exc
         if json.loads(answer) != {"spark-executor": _ANSWER}:
             return [f"its answer is {answer}"]
     return []
@@ -83,7 +84,7 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
 def _in(pattern: str, log: str, process: subprocess.Popen[bytes]) -> str:
     found = re.search(pattern, log, re.MULTILINE)
     if found is None and process.poll() is not None:
-        raise RuntimeError(f"the driver ended: {log[-3000:]}")
+        raise RuntimeError(f"it ended: {log[-3000:]}")
     time.sleep(0.2)
     return found[1] if found else ""
 

@@ -29,7 +29,7 @@ from scripts.deploy.rendered import SERVICES, Node, Volume
 
 JOBS: Final = ("noetl-store-bucket-1", "noetl-api-migrate-1")
 _START_SECONDS: Final = 240.0
-_JOB_SECONDS: Final = 180.0
+_JOB_SECONDS: Final = 600.0
 
 
 @dataclass(kw_only=True)

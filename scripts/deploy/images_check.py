@@ -6,14 +6,15 @@ limits, until it is ready; two playbooks go through, and all stop in order. Last
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from scripts.deploy.check import ROOT, SERVICES, tool, update_dependencies
+from scripts.deploy.check import ROOT, SERVICES, update_dependencies
 from scripts.deploy.containers import Image, missing, mounted
 from scripts.deploy.image_contents import problems_of_image
 from scripts.deploy.image_executor import problems_of_executor
@@ -36,6 +37,8 @@ def check_contents(images: Mapping[str, Image]) -> bool:
 
 def check_installation(images: Mapping[str, Image]) -> bool:
     """One line for each thing that had to happen."""
+    if problems := update_dependencies():
+        return _tell("dependencies of the charts", problems)
     with ExitStack() as pods:
         installed = pods.enter_context(installation(images))
         for job in JOBS:
@@ -70,10 +73,19 @@ def _tell(what: str, problems: Sequence[str]) -> bool:
     return not problems
 
 
+PARTS: dict[str, Callable[[Mapping[str, Image]], bool]] = {
+    "contents": check_contents,
+    "installation": check_installation,
+    "executor": check_executor,
+}
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code 1 when something is not as it must be, 2 when it could not be looked at."""
     parser = argparse.ArgumentParser(prog="python -m scripts.deploy.images_check", description=__doc__)
-    parser.add_argument("--contents", action="store_true", help="only look into the images, run nothing")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="only this part (again for more); else all of them"
+    )
     options = parser.parse_args(words)
     if reason := missing():
         sys.stderr.write(f"images cannot be checked here: {reason}\n")
@@ -84,16 +96,16 @@ def main(words: Sequence[str] | None = None) -> int:
         except RuntimeError as exc:
             sys.stderr.write(f"{exc}\nbuild the images first: make images\n")
             return 2
-        good = check_contents(images)
-        if options.contents:
-            return 0 if good else 1
-        if problems := update_dependencies():
-            return 0 if _tell(f"charts by {tool('helm')}", problems) else 1
-        try:
-            good = check_installation(images) and good
-        except (RuntimeError, AssertionError) as exc:
-            good = _tell("a whole installation", [str(exc)])
-        return 0 if check_executor(images) and good else 1
+        good = [_judge(part, images) for part in options.only or PARTS]
+    return 0 if all(good) else 1
+
+
+def _judge(part: str, images: Mapping[str, Image]) -> bool:
+    """A part that cannot go on has failed, and the next one is tried."""
+    try:
+        return PARTS[part](images)
+    except (RuntimeError, AssertionError, subprocess.TimeoutExpired) as exc:
+        return _tell(part, [str(exc)])
 
 
 if __name__ == "__main__":
