@@ -7,11 +7,14 @@ from pathlib import Path
 import httpx
 import pytest
 from noetl_core.errors import Corrupt, Unavailable
+from noetl_core.ports.upkeep import Keep, Upkeep
 from noetl_servicekit.env import Address
+from noetl_servicekit.health import Health
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.process_settings import ProcessSettings
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.supervision import Backoff, Beat
+from noetl_testkit.until import until
 
 
 def settings(**values: str) -> ProcessSettings:
@@ -167,3 +170,40 @@ async def test_the_first_reason_to_stop_counts(group: ServiceGroup) -> None:
     group.stop("later still")
 
     assert isinstance(group.failure, Corrupt)
+
+
+async def test_an_upkeep_that_fails_is_tried_again_and_one_that_hangs_makes_the_process_unready() -> None:
+    now = 0.0
+    group = ServiceGroup(settings(), metrics=MetricSet(), health=Health(clock=lambda: now))
+    times, hangs = asyncio.Semaphore(0), asyncio.Event()
+    hangs.set()
+
+    async def tidy_up() -> None:
+        times.release()
+        await hangs.wait()
+        raise OSError("no room")
+
+    def is_ready() -> bool:
+        return group.health.report().ready
+
+    @asynccontextmanager
+    async def part(keep: Keep) -> AsyncIterator[str]:
+        keep(Upkeep(name="tidy", every_seconds=0.0, once=tidy_up))
+        yield "part"
+
+    assert await group.enter_kept(part) == "part"
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            await times.acquire()
+        assert is_ready()
+
+        hangs.clear()
+        await until(times.locked)
+        now += 31.0
+        assert not is_ready()
+
+        hangs.set()
+        await until(is_ready)
+    group.stop("done")
+    await group.close()
+    assert group.failure is None

@@ -16,7 +16,6 @@ from nats.js.api import KeyValueConfig
 from noetl_core.canonical import JsonValue
 from noetl_testkit.backends import NatsBackend, embedded_nats
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
-from noetl_testkit.until import until
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.nats import NatsTool
@@ -361,10 +360,11 @@ async def test_calls_of_one_organization_share_a_connection(
 
 
 async def test_a_connection_that_nobody_uses_is_closed(credentials: InMemoryToolCredentials, names: Names) -> None:
-    async with NatsConnections(NatsLimits(sharing=SharingLimits(idle_seconds=0.1))) as connections:
+    async with NatsConnections(NatsLimits(sharing=SharingLimits(idle_seconds=0.0))) as connections:
         tool = NatsTool(connections, credentials)
         assert (await tool.run(call("kv_keys", bucket=names.bucket))).status == "ok"
-        await until(lambda: connections.open_count == 0)
+        await connections.upkeep.once()
+        assert connections.open_count == 0
 
 
 async def test_after_the_worker_has_stopped_nothing_is_asked(

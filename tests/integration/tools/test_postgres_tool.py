@@ -464,11 +464,12 @@ async def test_organizations_share_no_connection(tool: PostgresTool, pools: Post
 
 
 async def test_connections_that_nobody_uses_are_closed(credentials: InMemoryToolCredentials, dsn: str) -> None:
-    limits = PostgresLimits(sharing=SharingLimits(idle_seconds=0.1))
+    limits = PostgresLimits(sharing=SharingLimits(idle_seconds=0.0))
     async with PostgresPools(limits) as pools, tool_on(pools, credentials) as tool:
         await tool.run(call("SELECT 1"))
         assert await connections(dsn) == 1
-        await until(lambda: pools.open_count == 0)
+        await pools.upkeep.once()
+        assert pools.open_count == 0
         await until(lambda: no_connections(dsn))
 
 

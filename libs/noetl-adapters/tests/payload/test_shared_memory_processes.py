@@ -8,11 +8,9 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from noetl_adapters.payload import open_shm
 from noetl_adapters.payload.open_shm import SharedMemorySettings, open_shared_memory
 from noetl_adapters.payload.open_store import open_tiered_store
 from noetl_adapters.payload.shm_directory import directory_name, remove_if_unused
@@ -20,6 +18,7 @@ from noetl_adapters.payload.shm_tier import SharedMemoryTier
 from noetl_adapters.payload.tiers import Miss
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.tables import MEDIA_TYPE
+from noetl_core.ports.upkeep import Upkeep
 from noetl_testkit.shared_memory import Reports, ample_room, bytes_in, reference, table
 
 STORE = "s3://bucket"
@@ -233,24 +232,14 @@ class TestWhereThereIsNone:
         assert names(tmp_path) == []
 
 
-async def test_a_sweep_that_fails_is_told_and_the_next_one_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sweeper that had died in silence would leave the node full of what nobody uses."""
-    warned, swept = list[str](), asyncio.Event()
-    settings = replace(settings_of(tmp_path), grace_seconds=0.0)
-    monkeypatch.setattr(open_shm, "_SHORTEST_SWEEP_SECONDS", 0.01)
+async def test_whoever_opens_it_is_told_what_keeps_it_tidy(tmp_path: Path) -> None:
+    kept: list[Upkeep] = []
 
-    async with open_shared_memory(settings, STORE, {}, reports=Reports(), warn=warned.append) as tier:
+    async with open_shared_memory(
+        settings_of(tmp_path), STORE, {}, reports=Reports(), warn=pytest.fail, keep=kept.append
+    ) as tier:
         assert tier is not None
-
-        async def sweep(*, thoroughly: bool = False) -> None:
-            if not warned:
-                raise RuntimeError("no such thing")
-            swept.set()
-
-        monkeypatch.setattr(tier, "sweep", sweep)
-        async with asyncio.timeout(60):
-            await swept.wait()
-
-    assert warned == ["shared memory was not swept: RuntimeError('no such thing')"]
+        (upkeep,) = kept
+        assert (upkeep.name, upkeep.once) == ("shared-memory", tier.sweep)
+        assert upkeep.every_seconds >= 1.0
+        await upkeep.once()

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final, TypeVar
 
 import grpc
+from noetl_core.ports.upkeep import Keep, Upkeep
 from starlette.routing import BaseRoute
 
 from noetl_servicekit.env import Address
@@ -21,6 +22,7 @@ from noetl_servicekit.ready_file import ReadyFile
 from noetl_servicekit.supervision import Backoff, LoopBody, SupervisedLoop
 from noetl_servicekit.telemetry import GrpcServerMetrics, LoopMetrics, PlaceMetrics
 from noetl_servicekit.tokens import Tokens
+from noetl_servicekit.upkeep import keep_up
 
 logger = get_logger()
 
@@ -57,6 +59,14 @@ class ServiceGroup:
         """Start a part now; it is stopped after everything that is started later."""
         return await self._parts.enter_async_context(part)
 
+    async def enter_kept(self, opened: Callable[[Keep], AbstractAsyncContextManager[T]]) -> T:
+        """Start a part that needs something now and then, which is done from when it is open until it is closed."""
+        found: list[Upkeep] = []
+        part = await self.enter(opened(found.append))
+        for upkeep in found:
+            self.keep(upkeep)
+        return part
+
     def on_stop(self, stop: Callable[[], Awaitable[object]]) -> None:
         """For a part that is no context manager."""
 
@@ -88,6 +98,14 @@ class ServiceGroup:
         task = asyncio.create_task(supervised.run(self.stopping), name=f"loop {name}")
         task.add_done_callback(lambda done: self._loop_done(name, done))
         self._parts.push_async_callback(self._end_loop, task, drains)
+
+    def keep(self, upkeep: Upkeep) -> None:
+        """Have done, for as long as the process runs, what a part needs that was entered before."""
+        self.loop(
+            upkeep.name,
+            lambda beat: keep_up(upkeep, beat),
+            max_silence_seconds=DEFAULT_MAX_SILENCE_SECONDS + 3 * upkeep.every_seconds,
+        )
 
     async def serve_ops(self, listen: Address, *, extra_routes: Sequence[BaseRoute] = ()) -> Address:
         """First of all parts, so that it still answers while the others stop."""

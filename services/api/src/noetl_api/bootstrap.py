@@ -273,14 +273,15 @@ class Api:
 
     async def _open_payloads(self) -> PayloadStore:
         """What workers of this node have just written need not come from the store; nothing else is kept here."""
-        return await self._group.enter(
-            open_tiered_store(
+        return await self._group.enter_kept(
+            lambda keep: open_tiered_store(
                 self._settings.payload_url,
                 self._environment,
                 memory_bytes=0,
                 shared_memory=SharedMemorySettings(**asdict(self._settings.shared_memory)),
                 reports=self._metrics.payloads,
                 warn=warn_of_shared_memory,
+                keep=keep,
             )
         )
 

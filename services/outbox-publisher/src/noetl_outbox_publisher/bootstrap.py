@@ -48,9 +48,8 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     instance = group.settings.instance
     pool = await open_outbox_pool(settings.postgres_dsn, application_name=instance)
     group.on_stop(pool.close)
-    bus = await group.enter(
-        NatsConnection(settings.nats_url, name=instance, token=settings.nats_token or None, report=log_bus_report)
-    )
+    bus = NatsConnection(settings.nats_url, name=instance, token=settings.nats_token or None, report=log_bus_report)
+    group.loop("nats-connection", bus.run)
     group.health.check("nats", lambda: None if bus.connected else "NATS is away")
     outbox = PostgresOutbox(pool)
     signal = PostgresCommitSignal()

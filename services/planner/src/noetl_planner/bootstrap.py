@@ -73,14 +73,10 @@ class Planner:
                 retryable_methods=IDEMPOTENT_METHODS,
             )
         )
-        bus = await group.enter(
-            NatsConnection(
-                settings.nats_url,
-                name=group.settings.instance,
-                token=settings.nats_token or None,
-                report=log_bus_report,
-            )
+        bus = NatsConnection(
+            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
         )
+        group.loop("nats-connection", bus.run)
         payloads = await group.enter(open_payload_store(settings.payload_url, self._environment))
         log, leases = EventLogClient(channel), ShardClient(channel)
         publisher = NatsPublisher(bus)

@@ -63,9 +63,11 @@ async def test_users_of_one_key_share_what_is_opened_once() -> None:
 
 async def test_what_nobody_uses_is_closed_after_a_while() -> None:
     exchange = Exchange()
-    async with shared(idle_seconds=0.05) as wires:
+    async with shared(idle_seconds=0.0) as wires:
         async with wires.use("a", exchange.opener("a")) as wire:
+            await wires.upkeep("wires").once()
             assert wire.is_open
+        await wires.upkeep("wires").once()
         await until(lambda: not exchange.opened[0].is_open)
 
         assert wires.open_count == 0
@@ -73,9 +75,10 @@ async def test_what_nobody_uses_is_closed_after_a_while() -> None:
 
 async def test_what_is_in_use_is_not_closed_for_being_old() -> None:
     exchange = Exchange()
-    async with shared(idle_seconds=0.02) as wires, wires.use("a", exchange.opener("a")) as wire:
+    async with shared(idle_seconds=0.0) as wires, wires.use("a", exchange.opener("a")) as wire:
         async with wires.use("b", exchange.opener("b")):
             pass
+        await wires.sweep()
         await until(lambda: wires.open_count == 1)
 
         assert wire.is_open

@@ -90,9 +90,9 @@ class NatsConnection:
         await self.close()
 
     def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect; returns at once. A service has `run` supervised instead."""
         if self._task is None:
-            self._task = asyncio.create_task(self._keep_connected(), name="nats-connection")
+            self._task = asyncio.create_task(self.run(lambda: None), name="nats-connection")
 
     async def close(self) -> None:
         """Leave NATS; the connection cannot be used again."""
@@ -131,14 +131,16 @@ class NatsConnection:
             with suppress(nats.errors.Error, OSError):  # then the session is lost, and the next one will do it
                 await _subscribe(self._session.client, subject, receive)
 
-    async def _keep_connected(self) -> None:
+    async def run(self, beat: Callable[[], None]) -> None:
+        """Stay connected for ever, or on the way to it."""
         retry_seconds = FIRST_RETRY_SECONDS
         while True:
+            beat()
             session = NatsSession(Client())
             try:
                 if await self._open(session):
                     retry_seconds = FIRST_RETRY_SECONDS
-                    await _until_lost(session)
+                    await _until_lost(session, beat)
                     self._report(NatsEvent.DISCONNECTED, self._name)
             finally:
                 self._session = None
@@ -183,9 +185,10 @@ class NatsConnection:
         return True
 
 
-async def _until_lost(session: NatsSession) -> None:
+async def _until_lost(session: NatsSession, beat: Callable[[], None]) -> None:
     """The client says when it loses its connection, except when closing it fails half-way."""
     while not session.lost.is_set():
+        beat()
         with suppress(TimeoutError):
             await asyncio.wait_for(session.lost.wait(), CLOSED_CHECK_SECONDS)
         if session.client.is_closed:
@@ -193,8 +196,8 @@ async def _until_lost(session: NatsSession) -> None:
 
 
 async def _close(client: Client) -> None:
-    # A broken socket may refuse what is still to be flushed; it is gone either way.
-    with suppress(nats.errors.Error, OSError, TimeoutError):
+    # A broken socket may refuse what is still to be flushed, and the library stumble over that; it is gone either way.
+    with suppress(Exception):
         async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
             await client.close()
 

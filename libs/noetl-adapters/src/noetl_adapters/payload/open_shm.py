@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from noetl_core.ports.upkeep import Keep, Upkeep, leave_untidy
 
 from noetl_adapters.payload.memory_room import room_bytes
 from noetl_adapters.payload.shm_directory import SHM_DIRECTORY, NodeDirectory, directory_name, remove_unused
@@ -41,8 +43,9 @@ async def open_shared_memory(
     reports: TierReports,
     warn: Callable[[str], None],
     room: Callable[[int], int] = room_bytes,
+    keep: Keep = leave_untidy,
 ) -> AsyncIterator[SharedMemoryTier | None]:
-    """The tier of the store at an address, kept tidy while it is open; None, and a warning, where there can be none."""
+    """The tier of the store at an address, tidy when it is opened; None, and a warning, where there can be none."""
     if not settings.budget_bytes:
         yield None
         return
@@ -66,20 +69,9 @@ async def open_shared_memory(
         room=room,
     )
     await tier.sweep(thoroughly=True)
-    sweeping = asyncio.create_task(_sweep(tier, max(settings.grace_seconds / 2, _SHORTEST_SWEEP_SECONDS), warn))
+    every_seconds = max(settings.grace_seconds / 2, _SHORTEST_SWEEP_SECONDS)
+    keep(Upkeep(name="shared-memory", every_seconds=every_seconds, once=tier.sweep))
     try:
         yield tier
     finally:
-        sweeping.cancel()
-        with suppress(asyncio.CancelledError):
-            await sweeping
         await tier.close()
-
-
-async def _sweep(tier: SharedMemoryTier, seconds: float, warn: Callable[[str], None]) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        try:
-            await tier.sweep()
-        except Exception as exc:  # whatever it is, the next one is due all the same
-            warn(f"shared memory was not swept: {exc!r}")

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from noetl_core.errors import InvalidInput
 from noetl_core.ports.payloads import CollectablePayloads, PayloadStore
+from noetl_core.ports.upkeep import Keep, leave_untidy
 
 from noetl_adapters.payload import buckets
 from noetl_adapters.payload.directory import DirectoryPayloadStore
@@ -57,6 +58,7 @@ async def open_tiered_store(
     cache_bytes: int = 0,
     reports: TierReports,
     warn: Callable[[str], None] = lambda reason: None,
+    keep: Keep = leave_untidy,
 ) -> AsyncIterator[PayloadStore]:
     """The same store behind memory, shared memory and, if there is a directory for it, disk.
 
@@ -69,7 +71,7 @@ async def open_tiered_store(
             tiers.append(MemoryTier(budget_bytes=memory_bytes, reports=reports))
         if shared_memory is not None:
             tier = await stack.enter_async_context(
-                open_shared_memory(shared_memory, url, environment, reports=reports, warn=warn)
+                open_shared_memory(shared_memory, url, environment, reports=reports, warn=warn, keep=keep)
             )
             tiers += [tier] if tier is not None else []
         if cache_directory is not None and cache_bytes:

@@ -165,14 +165,10 @@ class Projector:
 
     async def _open_consumer(self) -> NatsPullConsumer:
         group, settings = self._group, self._settings
-        bus = await group.enter(
-            NatsConnection(
-                settings.nats_url,
-                name=group.settings.instance,
-                token=settings.nats_token or None,
-                report=log_bus_report,
-            )
+        bus = NatsConnection(
+            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
         )
+        group.loop("nats-connection", bus.run)
         self._durable = token(f"{ROLE}-{group.settings.instance}")
         pull = NatsPullConsumer(
             bus,

@@ -64,13 +64,14 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     work = settings.work
     spark = await group.enter(SparkDriver(settings.spark, environment=variables, reports=metrics.spark))
     rates = Path(await group.enter(_directory()))
-    working = await group.enter(
-        open_working(
+    working = await group.enter_kept(
+        lambda keep: open_working(
             work,
             tool_settings,
             variables=variables,
             token=settings.token,
             metrics=metrics,
+            keep=keep,
             more_tools=lambda data: {"spark": _spark_tool(spark, settings, tool_settings, data)},
             rates=rates,
         )
@@ -111,11 +112,10 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         planned=planned,
         rates=rates,
     )
-    bus = await group.enter(
-        NatsConnection(
-            settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
-        )
+    bus = NatsConnection(
+        settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
     )
+    group.loop("nats-connection", bus.run)
     await bus.subscribe(CANCEL_SUBJECT, on_cancelled(slots, stages))
     await bus.subscribe(STOP_SUBJECT, on_stopped(slots, stages))
     consumer = NatsPullConsumer(

@@ -21,10 +21,12 @@ from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.placement import Locality, max_distance_of
 from noetl_core.ports.commands import CommandKey, Commands, GrantedCommand, Heartbeats, Worker
 from noetl_core.ports.frames import Frames
+from noetl_core.ports.upkeep import Upkeep
 from noetl_servicekit.env import Env
 from noetl_servicekit.event_loop import new_fast_loop
 from noetl_servicekit.logging import configure_logging, get_logger
 from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.upkeep import keep_up
 
 from noetl_worker.application.command_end import CommandEnd, CommandPark
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
@@ -96,16 +98,21 @@ class SlotProcess:
         return self._loop.run_until_complete(self._run(order, share, task))
 
     async def _open(self) -> Working:
-        return await self._stack.enter_async_context(
+        upkeep: list[Upkeep] = []
+        working = await self._stack.enter_async_context(
             open_working(
                 self._settings,
                 self._tools,
                 variables=self.variables,
                 token=self._current_token,
                 metrics=self._metrics,
+                keep=upkeep.append,
                 rates=self._rates,
             )
         )
+        # Nobody asks this process for its health: it has a pulse instead, and no frame while that has stopped.
+        self._upkeep = [asyncio.create_task(keep_up(one, lambda: None)) for one in upkeep]
+        return working
 
     async def _connect(self) -> Commands:
         commands = planners(self._settings, self._current_token)

@@ -25,6 +25,7 @@ from noetl_core.ports.commands import Worker
 from noetl_core.ports.frames import Frames
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.tables import Tables
+from noetl_core.ports.upkeep import Keep
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
@@ -127,10 +128,14 @@ async def open_working(
     variables: Mapping[str, str],
     token: Token,
     metrics: WorkerMetrics,
+    keep: Keep,
     more_tools: MoreTools = lambda data: {},
     rates: Path | None = None,
 ) -> AsyncIterator[Working]:
-    """Everything is closed together, in the reverse order. `rates` is where processes share token buckets."""
+    """Everything is closed together, in the reverse order. `rates` is where processes share token buckets.
+
+    What `keep` is told has to be done from the end of this on, and not any more when it is closed.
+    """
     async with AsyncExitStack() as stack:
         payloads = await stack.enter_async_context(
             open_tiered_store(
@@ -142,6 +147,7 @@ async def open_working(
                 cache_bytes=settings.payload_cache_bytes,
                 reports=metrics.payloads,
                 warn=warn_of_shared_memory,
+                keep=keep,
             )
         )
         channel = await stack.enter_async_context(connect(settings.api_address, token))
@@ -156,6 +162,7 @@ async def open_working(
                 credentials=credentials,
                 variables=variables,
                 more_tools=more_tools(data),
+                keep=keep,
             )
         )
         keychain = await stack.enter_async_context(

@@ -13,6 +13,7 @@ from typing import Self
 
 from nats import errors
 from nats.aio.client import Client
+from noetl_core.ports.upkeep import Upkeep
 
 from noetl_worker.application.credentials import Credential
 from noetl_worker.application.outcome import ErrorKind
@@ -70,6 +71,11 @@ class NatsConnections:
     ) -> None:
         """Close every connection, also those in use."""
         await self._shared.__aexit__(kind, error, trace)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What has to be done while it is open."""
+        return self._shared.upkeep("nats-connections")
 
     @property
     def open_count(self) -> int:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import asyncpg
+from noetl_core.ports.upkeep import Upkeep
 
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.postgres_values import set_codecs
@@ -99,6 +100,11 @@ class PostgresPools:
     ) -> None:
         """Close every connection, also those in use."""
         await self._pools.__aexit__(kind, error, trace)
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What has to be done while it is open."""
+        return self._pools.upkeep("postgres-pools")
 
     @property
     def open_count(self) -> int:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from noetl_core.errors import Overloaded, Unavailable
+from noetl_core.ports.upkeep import Upkeep
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R")
@@ -50,12 +51,10 @@ class SharedResources(Generic[K, R]):
         self._clock = clock
         self._entries: dict[K, _Entry[R]] = {}
         self._farewells: set[asyncio.Task[None]] = set()
-        self._sweeper: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
-        """From here on, what stays unused is closed."""
-        self._sweeper = asyncio.create_task(self._sweep())
+        """Nothing is open yet; what stays unused is closed by `sweep`, which somebody does now and then (`upkeep`)."""
         return self
 
     async def __aexit__(
@@ -63,10 +62,6 @@ class SharedResources(Generic[K, R]):
     ) -> None:
         """Close everything, also what is in use."""
         self._is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._sweeper
         for key in tuple(self._entries):
             self._dismiss(key)
         await asyncio.gather(*self._farewells)
@@ -120,13 +115,16 @@ class SharedResources(Generic[K, R]):
             raise Overloaded(f"{len(self._entries)} connections are in use, which is the limit")
         self._dismiss(min(unused, key=lambda pair: pair[0])[1])
 
-    async def _sweep(self) -> None:
-        while True:
-            await asyncio.sleep(self._limits.idle_seconds / 4)
-            limit = self._clock() - self._limits.idle_seconds
-            for key, entry in tuple(self._entries.items()):
-                if not entry.users and entry.unused_since <= limit:
-                    self._dismiss(key)
+    def upkeep(self, name: str) -> Upkeep:
+        """What has to be done while it is open."""
+        return Upkeep(name=name, every_seconds=self._limits.idle_seconds / 4, once=self.sweep)
+
+    async def sweep(self) -> None:
+        """Close what nobody has used for long; that goes on behind this, and has a limit of its own."""
+        limit = self._clock() - self._limits.idle_seconds
+        for key, entry in tuple(self._entries.items()):
+            if not entry.users and entry.unused_since <= limit:
+                self._dismiss(key)
 
     def _dismiss(self, key: K) -> None:
         entry = self._entries.pop(key)

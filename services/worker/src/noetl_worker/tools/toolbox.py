@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.tables import Tables
+from noetl_core.ports.upkeep import Keep, leave_untidy
 from noetl_servicekit.env import Env
 from noetl_servicekit.stored_values import StoredValues
 
@@ -105,6 +106,7 @@ async def build_toolbox(
     references: ResultReferences | None = None,
     more_tools: Mapping[str, Tool] | None = None,
     plugins: Iterable[EntryPoint] | None = None,
+    keep: Keep = leave_untidy,
 ) -> AsyncIterator[ToolRegistry]:
     """The registry of all tools; leaving ends every call, connection and process of theirs."""
     async with AsyncExitStack() as stack:
@@ -112,6 +114,8 @@ async def build_toolbox(
         pools = await stack.enter_async_context(PostgresPools(settings.postgres))
         sessions = await stack.enter_async_context(DuckdbSessions(settings.duckdb, environment=variables))
         buses = await stack.enter_async_context(NatsConnections(settings.nats))
+        keep(pools.upkeep)
+        keep(buses.upkeep)
         limits = PoolLimits(size=settings.slots, spares=settings.python_spares, process=settings.python)
         children = await stack.enter_async_context(PythonPool(limits=limits, environment=variables))
         scripts = ScriptSources(limits=settings.scripts, clients=clients, credentials=credentials)
