@@ -6,7 +6,8 @@
 # Verifies every execution that the token may see (NOETL_API_ADDRESS and NOETL_TOKEN, else the stack of NOETL_HOME), and
 # writes evidence of the newest ones below DIR (a new directory; default: build/release-gate), which it checks again
 # from its files alone. NOETL names the command; GATE_SAMPLES how much evidence is kept; GATE_OPTIONS goes to
-# `noetl verify all`. At least one business object is to be among what is compared, unless GATE_WITHOUT_OBJECTS=1.
+# `noetl verify all`. Histories of GATE_SNAPSHOT_EVENTS events (default: 10000) have snapshots, and replays that begin
+# with one come to the same as those of every event. At least one business object is to be among what is compared, unless GATE_WITHOUT_OBJECTS=1.
 set -euo pipefail
 noetl=${NOETL:-noetl}
 directory=${1:-build/release-gate}
@@ -34,6 +35,18 @@ print(f"release gate: {report['executions']} executions, {report['events']} even
 assert report["proved"], "not proved"
 assert report["rows"]["execution"] > 0, "there is no execution to compare"
 assert sys.argv[2] or report["rows"]["business_objects"] > 0, "there is no business object to compare"
+PYTHON
+
+echo "release gate: comparing snapshots with replays of every event"
+$noetl verify snapshots --from-events "${GATE_SNAPSHOT_EVENTS:-10000}" -o json >"$directory/snapshots.json" || {
+  cat "$directory/snapshots.json" >&2
+  fail "a snapshot is missing, or leads to another state than the log"
+}
+python3 - "$directory/snapshots.json" <<'PYTHON'
+import json, sys
+
+report = json.load(open(sys.argv[1], encoding="utf-8"))
+print(f"release gate: {report['from_snapshots']} of {report['executions']} long histories replayed from snapshots, all equal")
 PYTHON
 
 $noetl list --limit "$samples" -o json >"$directory/newest.json"

@@ -5,6 +5,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -61,6 +63,7 @@ from noetl_testkit.histories import (
     started,
     two_steps,
 )
+from noetl_testkit.local_stack import environment_of_nobody
 from noetl_testkit.service_process import ServiceProcess
 from noetl_testkit.telling_histories import telling_history
 from noetl_testkit.until import until
@@ -164,6 +167,17 @@ class Scene:
         process = ServiceProcess("noetl_projector", env, directory=self._directory, name=f"p-{self._run}-{name}")
         self._processes.append(process)
         return process
+
+    def api_of(self, projector: ServiceProcess) -> ServiceProcess:
+        """Another replica, which asks this projector."""
+        env = {
+            "NOETL_POSTGRES_DSN": f"{self.dsn}?role=noetl_api",
+            "NOETL_PAYLOAD_URL": (self._directory / "payloads").as_uri(),
+            "NOETL_PROJECTOR_ADDRESS": f"127.0.0.1:{projector.port('grpc')}",
+            "NOETL_TOKEN": "service",
+            "NOETL_TOKENS_FILE": str(self._directory / "tokens.json"),
+        }
+        return ServiceProcess("noetl_api", env, directory=self._directory, name=f"api-{self._run}")
 
     async def append(self, *histories: History) -> list[tuple[int, StoredEvent]]:
         """Append histories, each transaction by transaction, all at once."""
@@ -636,6 +650,7 @@ async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapsh
             assert await client.fetch(SCOPE, execution_id, at_or_below=999, rules=rules) is None
             rival = Scope(tenant_id="rival", organization_id="default")
             assert await client.fetch(rival, execution_id, at_or_below=1101, rules=rules) is None
+        await asyncio.to_thread(replays_begin_with_it_unless_told_otherwise, scene, projector, execution_id)
 
     (checkpoint,) = (await scene.log.read(None, execution_id, from_version=1102)).events
     content = record(checkpoint).content
@@ -652,6 +667,42 @@ async def test_a_long_history_gets_barriers_a_checkpoint_in_its_log_and_a_snapsh
         while replay.version < 1102:
             replay.take((await scene.log.read(None, execution_id, from_version=replay.version + 1)).events)
     assert went_on.result().checksums() == whole.result().checksums()
+
+
+def replays_begin_with_it_unless_told_otherwise(scene: Scene, projector: ServiceProcess, execution_id: int) -> None:
+    """On the command line and over HTTP, from an api that knows this projector."""
+    with scene.api_of(projector) as api:
+        at = ("replay", "state", str(execution_id), "--at", "1101")
+        short, whole = json.loads(noetl(api, *at)), json.loads(noetl(api, *at, "--from-start"))
+        url = f"http://127.0.0.1:{api.port('http')}/api/replay/state?execution_id={execution_id}&as_of_position=1101"
+        asked = [read_json(f"{url}&from_start={start}") for start in ("false", "true")]
+        compared = json.loads(noetl(api, "verify", "snapshots", "--from-events", "1000"))
+
+    assert (short.pop("snapshot_version"), whole.pop("snapshot_version")) == (1000, 0)
+    assert short == whole
+    assert [one["snapshot_version"] for one in asked] == [1000, 0]
+    assert {one["checksum"] for one in asked} == {whole["checksum"]}
+    assert (compared["proved"], compared["executions"], compared["from_snapshots"]) == (True, 1, 1)
+
+
+def noetl(api: ServiceProcess, *arguments: str) -> str:
+    """The command line as a service, for programs."""
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "noetl_cli", *arguments, "-o", "json"],
+        env={**environment_of_nobody(), "NOETL_API_ADDRESS": f"127.0.0.1:{api.port('grpc')}", "NOETL_TOKEN": "service"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def read_json(url: str) -> Any:
+    request = urllib.request.Request(url, headers={"Authorization": "Bearer service"})  # noqa: S310 - loopback
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - loopback
+        return json.loads(answer.read())
 
 
 def answering_pid(projector: ServiceProcess) -> int:

@@ -1,4 +1,4 @@
-"""`noetl verify run|bundle|all`."""
+"""`noetl verify run|bundle|all|snapshots`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 from noetl_core.errors import InvalidInput
+from noetl_core.ports.streams import StreamHead
 
 from noetl_cli.commands.arguments import EXECUTION_ID
 from noetl_cli.connection import FindServer, Server, connected, takes_server
@@ -19,6 +20,7 @@ from noetl_cli.verify.bundle_files import new_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_cli.verify.make_bundle import Made, Options, make_bundle
 from noetl_cli.verify.shown import ProgressLine, bulk_lines, finding_lines, gate_lines, verdict_lines
+from noetl_cli.verify.snapshots import SnapshotReport, verify_snapshots
 
 MIB = 1024 * 1024
 _ENGINE = "Spark, or this process alone."
@@ -206,3 +208,55 @@ def everything(
             click.echo(line)
     if not report.is_proved:
         sys.exit(ExitCode.FAILED)
+
+
+@verify.command()
+@click.option("--tenant", metavar="TENANT/ORG", help="Whose executions; without it, all that the token may see.")
+@click.option(
+    "--from-events",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Histories of so many events have a snapshot: NOETL_SNAPSHOT_INTERVAL_EVENTS of the projectors.",
+)
+@click.option("--wait", "wait_seconds", default=10, show_default=True, type=click.IntRange(min=0, max=300), help=_WAIT)
+@output_option
+@takes_server
+def snapshots(
+    *, tenant: str | None, from_events: int, wait_seconds: int, output: Output, find_server: FindServer
+) -> None:
+    """Verify that long histories have snapshots, and that replays that begin with one come to the same.
+
+    Each long history is replayed twice, from its newest snapshot and from its first event. Exits with 1 if a state
+    differs, or if a history that is long enough has no snapshot that can be used.
+
+    \b
+    Examples:
+      noetl verify snapshots
+      noetl verify snapshots --tenant acme/ops --from-events 1000 -o json
+    """
+    server = find_server()
+    bulk = Bulk(scope=named_tenant(tenant))
+    heads = [head for head in asyncio.run(list_heads(server, bulk)) if head.version >= from_events]
+    report = asyncio.run(_compare_snapshots(server, heads, from_events, wait_seconds))
+    if output is Output.JSON:
+        echo_json(report.to_json())
+    else:
+        for one in report.compared:
+            click.echo(one.line())
+        verdict = "proved" if report.is_proved else "NOT PROVED"
+        click.echo(f"{len(report.compared)} histories of {from_events} events and more: {verdict}")
+    if not report.is_proved:
+        sys.exit(ExitCode.FAILED)
+
+
+async def _compare_snapshots(
+    server: Server, heads: list[StreamHead], from_events: int, wait_seconds: int
+) -> SnapshotReport:
+    progress = ProgressLine(executions=len(heads), events=sum(head.version for head in heads))
+    async with connected(server) as clients:
+        report = await verify_snapshots(
+            clients.replay, heads, from_events=from_events, wait_seconds=wait_seconds, progress=progress
+        )
+    progress.clear()
+    return report
