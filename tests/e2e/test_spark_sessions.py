@@ -1,4 +1,7 @@
-"""Spark in the worker of a whole stack: the example of its page, and no process that outlives a killed worker."""
+"""Spark in the worker of a whole stack: the example of its page, and no process that outlives a killed worker.
+
+It ends the session of the stack that all share, and comes after `test_spark_cluster`, which begins it.
+"""
 
 from __future__ import annotations
 
