@@ -1,5 +1,7 @@
 """Finds the server that a command talks to, and opens its clients."""
 
+from __future__ import annotations
+
 import functools
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,20 +12,9 @@ from typing import Any, TypeVar
 
 import click
 import grpc
+from noetl_contracts import clients
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import (
-    IDEMPOTENT_METHODS,
-    CatalogClient,
-    CredentialClient,
-    EventLogClient,
-    EvidenceClient,
-    ExecutionClient,
-    PayloadClient,
-    ReplayClient,
-    ShardClient,
-    WhyClient,
-    WorkerClient,
-)
+from noetl_contracts.clients.methods import IDEMPOTENT_METHODS
 from noetl_core.errors import InvalidInput, Unavailable
 
 from noetl_cli.dev.endpoint import LocalEndpoint
@@ -56,20 +47,51 @@ class Server:
 FindServer = Callable[[], Server]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Clients:
-    """The contracts of api; without a scope, the token decides whose data they are about."""
+    """The contracts of api, each loaded when used; without a scope, the token decides whose data they are about."""
 
-    catalog: CatalogClient
-    executions: ExecutionClient
-    payloads: PayloadClient
-    events: EventLogClient
-    evidence: EvidenceClient
-    credentials: CredentialClient
-    why: WhyClient
-    replay: ReplayClient
-    workers: WorkerClient
-    shards: ShardClient
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._channel = channel
+
+    @functools.cached_property
+    def catalog(self) -> clients.CatalogClient:
+        return clients.CatalogClient(self._channel)
+
+    @functools.cached_property
+    def executions(self) -> clients.ExecutionClient:
+        return clients.ExecutionClient(self._channel)
+
+    @functools.cached_property
+    def payloads(self) -> clients.PayloadClient:
+        return clients.PayloadClient(self._channel)
+
+    @functools.cached_property
+    def events(self) -> clients.EventLogClient:
+        return clients.EventLogClient(self._channel)
+
+    @functools.cached_property
+    def evidence(self) -> clients.EvidenceClient:
+        return clients.EvidenceClient(self._channel)
+
+    @functools.cached_property
+    def credentials(self) -> clients.CredentialClient:
+        return clients.CredentialClient(self._channel)
+
+    @functools.cached_property
+    def why(self) -> clients.WhyClient:
+        return clients.WhyClient(self._channel)
+
+    @functools.cached_property
+    def replay(self) -> clients.ReplayClient:
+        return clients.ReplayClient(self._channel)
+
+    @functools.cached_property
+    def workers(self) -> clients.WorkerClient:
+        return clients.WorkerClient(self._channel)
+
+    @functools.cached_property
+    def shards(self) -> clients.ShardClient:
+        return clients.ShardClient(self._channel)
 
 
 def takes_server(command: Command) -> Command:
@@ -118,18 +140,7 @@ async def connected(server: Server) -> AsyncIterator[Clients]:
     )
     async with channel:
         try:
-            yield Clients(
-                catalog=CatalogClient(channel),
-                executions=ExecutionClient(channel),
-                payloads=PayloadClient(channel),
-                events=EventLogClient(channel),
-                evidence=EvidenceClient(channel),
-                credentials=CredentialClient(channel),
-                why=WhyClient(channel),
-                replay=ReplayClient(channel),
-                workers=WorkerClient(channel),
-                shards=ShardClient(channel),
-            )
+            yield Clients(channel)
         except Unavailable as exc:
             exc.add_note(f"while talking to {server.address}")
             raise
