@@ -9,7 +9,9 @@ from typing import Any, Final
 import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from noetl_contracts.subjects import EVENTS_STREAM
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from noetl_contracts.messages import count_events
+from noetl_contracts.subjects import EVENTS_STREAM, STREAM_VERSION
 from noetl_core.envelope import StoredEvent
 from noetl_core.replay.history import Replay
 from noetl_core.surfaces.execution_rows import routing_facts
@@ -23,6 +25,8 @@ from noetl_cli.dev.stack import DATABASE
 
 SETTLE_SECONDS: Final = 45.0
 _POLL_SECONDS: Final = 0.1
+_MESSAGES_AT_ONCE: Final = 500
+_FETCH_SECONDS: Final = 10.0
 _ROW = """\
 SELECT json_build_object('stream_version', stream_version, 'status', status, 'state', state)::text
 FROM noetl.execution WHERE execution_id = $1"""
@@ -56,24 +60,42 @@ class Settling:
         name = place or "the execution"
         row = await asyncio.to_thread(fetch_value, self._dsn, _ROW, execution_id)
         return [
-            *_messages(name, await _published(client, execution_id), len(events)),
+            *_messages(name, await published_versions(client, execution_id), len(events)),
             *_projection(name, None if row is None else json.loads(row), execution_id, events),
         ]
 
 
-async def _published(client: Client, execution_id: int) -> int:
+async def published_versions(client: Client, execution_id: int) -> list[int]:
+    """The versions that the bus has of an execution; neighbours share a message, which says how many they are."""
+    versions: list[int] = []
+    only_headers = ConsumerConfig(
+        deliver_policy=DeliverPolicy.ALL,
+        ack_policy=AckPolicy.NONE,
+        headers_only=True,
+        inactive_threshold=_FETCH_SECONDS,
+    )
     try:
-        wanted = f"noetl.events.*.*.{execution_id}.*"
-        info = await client.jetstream().stream_info(EVENTS_STREAM, subjects_filter=wanted)
+        subscription = await client.jetstream().pull_subscribe(
+            f"noetl.events.*.*.{execution_id}.*", stream=EVENTS_STREAM, config=only_headers
+        )
+        try:
+            left = (await subscription.consumer_info()).num_pending or 0
+            while left > 0:
+                messages = await subscription.fetch(min(left, _MESSAGES_AT_ONCE), timeout=_FETCH_SECONDS)
+                left -= len(messages)
+                for headers in (message.headers or {} for message in messages):
+                    last = int(headers[STREAM_VERSION])
+                    versions += range(last - count_events(headers) + 1, last + 1)
+        finally:
+            await subscription.unsubscribe()
     except (NatsError, OSError, TimeoutError):
-        return 0  # away; asked again
-    subjects: Any = info.state.subjects or {}
-    return sum(subjects.values())
+        return []  # away; asked again
+    return versions
 
 
-def _messages(name: str, published: int, events: int) -> Iterator[str]:
-    if published != events:
-        yield f"{name}: {published} messages for {events} events"
+def _messages(name: str, published: Sequence[int], events: int) -> Iterator[str]:
+    if sorted(published) != list(range(1, events + 1)):
+        yield f"{name}: {len(published)} events on the bus, {len(set(published))} different ones, of {events}"
 
 
 def _projection(name: str, row: Any, execution_id: int, events: Sequence[StoredEvent]) -> Iterator[str]:
