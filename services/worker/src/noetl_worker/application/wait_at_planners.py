@@ -53,8 +53,8 @@ class WaitAtPlanners:
         self._every_seconds = every_seconds
         self._clock = clock
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._waiting: set[str] = set()
-        """Where an answer is on its way."""
+        self._waiting: dict[str, None] = {}
+        """Where an answer is on its way, in the order of asking: a simulation has no other than the seed's."""
         self._idle = asyncio.Event()
         self._is_stopped = False
         slots.step_aside = self.step_aside
@@ -90,9 +90,9 @@ class WaitAtPlanners:
     def _follow(self, addresses: Sequence[str]) -> None:
         for address in [address for address, task in self._tasks.items() if task.done()]:
             self._tasks.pop(address).result()  # a defect, which the supervisor hears of
-        for address in set(addresses) - set(self._tasks):
+        for address in [address for address in dict.fromkeys(addresses) if address not in self._tasks]:
             self._tasks[address] = asyncio.create_task(self._wait_at(address), name=f"wait at {address}")
-        for address in set(self._tasks) - set(addresses):
+        for address in [address for address in self._tasks if address not in addresses]:
             if address not in self._waiting:  # whoever has no shards grants nothing, and answers soon
                 self._tasks.pop(address).cancel()
 
@@ -131,7 +131,7 @@ class WaitAtPlanners:
     async def _wait_once(self, address: str, room: int) -> None:
         asked_at = self._clock()
         commands: tuple[GrantedCommand, ...] = ()
-        self._waiting.add(address)
+        self._waiting[address] = None
         try:
             with self._slots.reserve(room):
                 commands = await self._rooms.wait_for_commands(
@@ -139,7 +139,7 @@ class WaitAtPlanners:
                 )
         finally:
             self._slots.take(commands, asked_at)  # at once: these slots are taken
-            self._waiting.discard(address)
+            self._waiting.pop(address, None)
             self._idle.set()
 
     async def _withdraw(self, address: str) -> None:
