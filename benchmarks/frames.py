@@ -58,6 +58,7 @@ _QUERY = """
 workflow:
 - {step: count, tool: {kind: spark, sql: SELECT sum(id) AS n FROM range(1000)}}
 """
+_BARE, _BARE_HTTPX = "bare aiohttp", "bare httpx"
 _GROUP = "50-row frames: an HTTP call and an INSERT for each row"
 _WAITING_GROUP = "Frames whose rows wait for 50 ms, 8 in flight"
 
@@ -75,7 +76,7 @@ async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], N
     rows = max(round(seconds * _ROWS_A_SECOND / 50) * 50, 200)
     await put_database(stack, "bench_db")
     await _make_table(stack)
-    taken = {way: _Taken() for way in ("bare", "inline", "spark")}
+    taken = {way: _Taken() for way in (_BARE, _BARE_HTTPX, "inline", "spark")}
     numbers = itertools.count()
     with items_server() as web:
         for turn, way in itertools.product(range(_ROUNDS + 1), taken):
@@ -98,7 +99,8 @@ async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], N
         ]
     return [
         *figures,
-        _times("inline as a multiple of bare", taken["inline"], taken["bare"], bound=1.25),
+        _times(f"inline as a multiple of {_BARE}, its own client", taken["inline"], taken[_BARE], bound=1.25),
+        _times(f"inline as a multiple of {_BARE_HTTPX}", taken["inline"], taken[_BARE_HTTPX], bound=1.25),
         _times("spark as a multiple of inline", taken["spark"], taken["inline"], bound=1.3),
     ]
 
@@ -111,8 +113,16 @@ def _times(name: str, ours: _Taken, theirs: _Taken, *, bound: float) -> Figure:
 
 async def _calls(stack: Stack, way: str, *, rows: int, web: str, run: str) -> tuple[float, float]:
     await stack.settle()
-    if way == "bare":
-        job = {"rows": rows, "web": web, "run": run, "ms": 0, "save": _SAVE, "dsn": stack.addresses.owner_dsn}
+    if way in (_BARE, _BARE_HTTPX):
+        job = {
+            "client": way.removeprefix("bare "),
+            "rows": rows,
+            "web": web,
+            "run": run,
+            "ms": 0,
+            "save": _SAVE,
+            "dsn": stack.addresses.owner_dsn,
+        }
         told = await run_bare({**job, "at_once": _FRAMES_AT_ONCE * _ROWS_AT_ONCE})
         used = told["seconds"], told["processor"]
     else:

@@ -552,7 +552,7 @@ async def test_each_call_finds_its_own_limits_whatever_the_call_before_it_has_se
 async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     pools: PostgresPools, tool: PostgresTool, dsn: str
 ) -> None:
-    """The logger hears what is no statement of the call: one request, which gives back and sets for the next."""
+    """Two requests: what changes rows is not described first, and what gives back sets for the next call."""
     await tool.run(call("CREATE TABLE t (a int)"))
     await tool.run(call("INSERT INTO t VALUES (1)"))
     target = postgres_target(Credential(name="db", type="postgres", data={"dsn": dsn}))
@@ -563,6 +563,7 @@ async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     assert len(asked) == 1, "given back"
     await tool.run(call("INSERT INTO t VALUES (2)"))
 
-    assert len(asked) == 2
-    assert asked[1].startswith("SELECT pg_advisory_unlock_all()")
-    assert "SET statement_timeout = 65000" in asked[1]
+    assert len(asked) == 3
+    assert asked[1] == "INSERT INTO t VALUES (2)"
+    assert asked[2].startswith("SELECT pg_advisory_unlock_all()")
+    assert "SET statement_timeout = 65000" in asked[2]

@@ -79,10 +79,15 @@ def render(
 
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
-    if not isinstance(value, Mapping | list | tuple) and not (isinstance(value, str) and has_template(value)):
-        return cast(JsonValue, value)  # most of what is configured is plain, and is asked for with every call
+    if is_plain(value):
+        return cast(JsonValue, value)
     seen = {**names, DATA_WANTED: True} if wants_data else names
     return _render(value, _Scope(names=_with_functions(seen, now, chance), max_text=max_text), (path,) if path else ())
+
+
+def is_plain(value: object) -> bool:
+    """Whether there is nothing to evaluate; most of what is configured is so, and is asked for with every call."""
+    return not has_template(value) if isinstance(value, str) else not isinstance(value, dict | list | tuple | Mapping)
 
 
 def evaluate_condition(

@@ -297,7 +297,8 @@ class Pipeline:
             run.captured.take(outcome.printed, task=task.label, run=attempt)
             if bucket is not None:
                 self._obey_server(bucket, outcome)
-            outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
+            if outcome.meta.attempt != attempt:
+                outcome = replace(outcome, meta=replace(outcome.meta, attempt=attempt))
             outcome = pages.check(outcome) if pages else outcome
             action, retry = run.judge(task, tool, outcome, attempt)
             if retry is not None and attempt < retry.attempts and run.task_runs < self._max_task_runs:

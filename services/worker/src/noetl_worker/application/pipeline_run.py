@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NotFound
@@ -36,6 +36,10 @@ from noetl_worker.application.scopes import PipelineScope
 from noetl_worker.application.tool_call import ToolCall
 
 MAX_WORKBOOK_DEPTH = 8
+
+
+_told = lru_cache(maxsize=64)(format_time)
+"""Rows of a frame ask for the same time again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +163,7 @@ class PipelineRun:
 
     @property
     def now(self) -> str:
-        return format_time(self.command.issued_at)
+        return _told(self.command.issued_at)
 
     def names(self, task: Task, attempt: int) -> dict[str, object]:
         return self.scope.names(label=task.label, attempt=attempt)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.deadlines.timeouts import rendered_seconds
 from noetl_core.ids import ExecutionId
-from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, render
+from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, is_plain, render
 
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.sinks import ChunkSink
@@ -56,6 +56,8 @@ class ToolCall:
 
     def render(self, value: JsonValue) -> JsonValue:
         """A part of the config with its templates evaluated; raises `TemplateFailed`."""
+        if is_plain(value):
+            return value
         path = next((key for key, written in self.config.items() if written is value), "")
         return self._rendered(value, path)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import httpx
-
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import Outcome
@@ -15,13 +13,14 @@ from noetl_worker.tools.http_auth import HttpAuth, http_auth
 from noetl_worker.tools.http_clients import HttpClients, HttpOptions, HttpReply, RedirectRefused
 from noetl_worker.tools.http_request import HttpRequest, build_request
 from noetl_worker.tools.http_response import reply_outcome, transport_outcome
+from noetl_worker.tools.http_transport import HttpLost, HttpNotSent, HttpUndecodable, HttpUnreachable
 from noetl_worker.tools.tool_config import ToolConfig
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
 
 _PARSE_IN_THREAD_BYTES = 256 * 1024
 
-TRANSPORT_ERRORS = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, RedirectRefused, TimeoutError, OSError)
+TRANSPORT_ERRORS = (HttpNotSent, HttpUnreachable, HttpLost, HttpUndecodable, RedirectRefused, TimeoutError, OSError)
 """What an exchange may raise."""
 
 

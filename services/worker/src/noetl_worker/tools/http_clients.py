@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self
 
-import httpx
+import aiohttp
+from multidict import CIMultiDict
 
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.call_failed import failed
+from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_request import HttpRequest
+from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, open_session, sent, tls_context
 
-USER_AGENT = "noetl-worker"
-
-_PIECE_BYTES = 65_536
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_SAME_METHOD: Final = frozenset({307, 308})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,6 @@ class HttpLimits:
     """What one worker and one exchange may use."""
 
     max_connections: int = 100
-    max_idle_connections: int = 20
     idle_seconds: float = 30.0
     max_response_bytes: int = 64 * 1024 * 1024
     max_redirects: int = 10
@@ -53,7 +53,7 @@ class HttpReply:
     reason: str
     headers: dict[str, str]
     encoding: str
-    url: httpx.URL
+    url: HttpAddress
     content: bytes
     is_complete: bool
     """False if the body is larger than allowed; the rest was not read."""
@@ -69,8 +69,8 @@ class HttpClients:
 
     def __init__(self, limits: HttpLimits | None = None) -> None:
         self.limits = limits or HttpLimits()
-        self._stack = AsyncExitStack()
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._proxies = Proxies.of_environment() if self.limits.trust_environment else Proxies(by_scheme={})
         self._making = asyncio.Lock()
         self._is_closed = False
 
@@ -83,106 +83,95 @@ class HttpClients:
     ) -> None:
         """Close every connection."""
         self._is_closed = True
-        await self._stack.aclose()
+        async with self._making:
+            for session in self._sessions.values():
+                await session.close()
 
     async def exchange(self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets) -> HttpReply:
-        """The reply; raises `httpx.HTTPError`, `RedirectRefused`, or TimeoutError for the exchange as a whole."""
+        """The reply; raises what `TRANSPORT_ERRORS` of the http tool lists, TimeoutError for it as a whole."""
         started = time.monotonic()
         async with self.stream(request, options, secrets=secrets) as response:
-            content, is_complete = await self._read(response)
-        return HttpReply(
-            status_code=response.status_code,
-            reason=response.reason_phrase,
-            headers=dict(response.headers),
-            encoding=response.charset_encoding or "utf-8",
-            url=response.request.url,
-            content=content,
-            is_complete=is_complete,
-            elapsed_seconds=time.monotonic() - started,
-        )
+            content, is_complete = await response.whole(self.limits.max_response_bytes)
+            return reply_of(response, content, is_complete=is_complete, elapsed_seconds=time.monotonic() - started)
 
     @asynccontextmanager
     async def stream(
         self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets
-    ) -> AsyncIterator[httpx.Response]:
+    ) -> AsyncIterator[HttpResponse]:
         """As `exchange`, for who reads the body piece by piece; the time counts until that is done."""
-        client = await self._client(verify_ssl=options.verify_ssl)
+        session = self._sessions.get(options.verify_ssl) or await self._make(verify_ssl=options.verify_ssl)
+        if self._is_closed:
+            raise failed(ErrorKind.CONNECTION, "WORKER_STOPPING", "the worker is stopping")
         async with asyncio.timeout(options.timeout_seconds):
             for _ in range(self.limits.max_redirects + 1):
-                sent = client.build_request(
-                    request.method,
-                    request.url,
-                    headers=request.headers,
-                    content=request.content,
-                    timeout=options.timeout_seconds,
-                )
-                response = await client.send(sent, stream=True, follow_redirects=False)
-                try:
-                    follows = options.follow_redirects and response.next_request is not None
-                    if not follows or response.next_request is None:
+                async with sent(session, request, self._proxies) as response:
+                    following = _following(request, response, secrets) if options.follow_redirects else None
+                    if following is None:
                         yield response
                         return
-                finally:
-                    await response.aclose()
-                request = _redirected(request, response.next_request, secrets)
+                request = following
             raise RedirectRefused(f"the server redirected more than {self.limits.max_redirects} times")
 
-    async def _read(self, response: httpx.Response) -> tuple[bytes, bool]:
-        content = bytearray()
-        async with body_of(response) as pieces:
-            async for piece in pieces:
-                content += piece
-                if len(content) > self.limits.max_response_bytes:
-                    return bytes(content[: self.limits.max_response_bytes]), False
-        return bytes(content), True
-
-    async def _client(self, *, verify_ssl: bool) -> httpx.AsyncClient:
+    async def _make(self, *, verify_ssl: bool) -> aiohttp.ClientSession:
         async with self._making:
             if self._is_closed:
                 raise failed(ErrorKind.CONNECTION, "WORKER_STOPPING", "the worker is stopping")
-            client = self._clients.get(verify_ssl)
-            if client is None:
+            if verify_ssl not in self._sessions:
                 # Certificates are read from disk, which takes too long for the event loop.
-                client = await asyncio.to_thread(self._make_client, verify_ssl)
-                self._stack.push_async_callback(client.aclose)
-                self._clients[verify_ssl] = client
-            return client
-
-    def _make_client(self, verify_ssl: bool) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            verify=verify_ssl,
-            trust_env=self.limits.trust_environment,
-            # One call's cookies are nobody else's: no domain may set any.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            headers={"User-Agent": USER_AGENT},
-            limits=httpx.Limits(
-                max_connections=self.limits.max_connections,
-                max_keepalive_connections=self.limits.max_idle_connections,
-                keepalive_expiry=self.limits.idle_seconds,
-            ),
-        )
+                context = await asyncio.to_thread(
+                    tls_context, verify=verify_ssl, trust_environment=self.limits.trust_environment
+                )
+                self._sessions[verify_ssl] = open_session(
+                    context=context,
+                    max_connections=self.limits.max_connections,
+                    idle_seconds=self.limits.idle_seconds,
+                )
+            return self._sessions[verify_ssl]
 
 
-def body_of(response: httpx.Response) -> aclosing[AsyncGenerator[bytes, None]]:
-    """The pieces of a body; whoever does not read them all leaves nothing open."""
-    return aclosing(cast(AsyncGenerator[bytes, None], response.aiter_bytes(_PIECE_BYTES)))
+def reply_of(response: HttpResponse, content: bytes, *, is_complete: bool, elapsed_seconds: float) -> HttpReply:
+    """A response, with what was read of its body."""
+    return HttpReply(
+        status_code=response.status_code,
+        reason=response.reason,
+        headers=response.headers(),
+        encoding=response.encoding,
+        url=response.address,
+        content=content,
+        is_complete=is_complete,
+        elapsed_seconds=elapsed_seconds,
+    )
 
 
-def _redirected(request: HttpRequest, following: httpx.Request, secrets: KnownSecrets) -> HttpRequest:
-    """The request that a redirect asks for; to another origin it takes no credential along."""
-    headers = httpx.Headers(request.headers)
-    content = request.content if following.method == request.method else None
+def _following(request: HttpRequest, response: HttpResponse, secrets: KnownSecrets) -> HttpRequest | None:
+    """The request that a redirect asks for, if it is one; to another origin it takes no credential along."""
+    location = response.response.headers.get("Location")
+    if response.status_code not in _REDIRECTS or location is None:
+        return None
+    try:
+        url = request.url.joined(location)
+    except ValueError as exc:
+        raise HttpNotSent from exc
+    method = _method_after(request.method, response.status_code)
+    headers: CIMultiDict[str] = CIMultiDict(request.headers)
+    content = request.content if method == request.method else None
     if content is None:
-        for name in ("Content-Length", "Content-Type", "Transfer-Encoding"):
-            headers.pop(name, None)
-    if _origin(following.url) != _origin(request.url):
-        for name in request.secret_headers:
-            headers.pop(name, None)
-        headers.pop("Host", None)
-        if secrets.are_in(str(following.url).encode()) or (content is not None and secrets.are_in(content)):
+        _drop(headers, "Content-Length", "Content-Type", "Transfer-Encoding")
+    if url.origin != request.url.origin:
+        _drop(headers, *request.secret_headers, "Host")
+        told = f"{url.without_caller()} {url.username} {url.password}"
+        if secrets.are_in(told.encode()) or (content is not None and secrets.are_in(content)):
             raise RedirectRefused("the server redirected to another one, which would have been sent a secret")
-    return replace(request, method=following.method, url=following.url, headers=headers, content=content)
+    return replace(request, method=method, url=url, headers=headers, content=content)
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+def _method_after(method: str, status_code: int) -> str:
+    """What a browser does: a body is sent again only where the status says so."""
+    if status_code in _SAME_METHOD or method == "HEAD" or (status_code == 301 and method != "POST"):
+        return method
+    return "GET"
+
+
+def _drop(headers: CIMultiDict[str], *names: str) -> None:
+    for name in names:
+        headers.popall(name, None)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
-import httpx
+from multidict import CIMultiDict
 from noetl_core.canonical import JsonValue
 
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.tools.call_failed import misconfigured
+from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_auth import HttpAuth
 from noetl_worker.tools.tool_config import ToolConfig
 
@@ -29,8 +30,8 @@ class HttpRequest:
     """A request before it is sent, and what of it must stay with the server it is meant for."""
 
     method: str
-    url: httpx.URL
-    headers: httpx.Headers
+    url: HttpAddress
+    headers: CIMultiDict[str]
     content: bytes | None
     secret_headers: frozenset[str] = field(default_factory=frozenset)
     secret_params: frozenset[str] = field(default_factory=frozenset)
@@ -54,10 +55,10 @@ def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
     config.secrets.add(url.password)
     for name, value in auth.headers.items():
         headers[name] = value
-    url = _with_params(url, [*params, *auth.params.items()])
+    params += auth.params.items()
     return HttpRequest(
         method=method,
-        url=url,
+        url=url.with_more_query(urlencode(params)),
         headers=headers,
         content=content,
         secret_headers=frozenset(
@@ -76,27 +77,15 @@ def query_text(value: JsonValue) -> str:
     return "" if value is None else str(value)
 
 
-def _url(text: str) -> httpx.URL:
+def _url(text: str) -> HttpAddress:
     try:
-        url = httpx.URL(text.strip())
-    except (httpx.InvalidURL, ValueError) as exc:
-        raise misconfigured(f"`url` is not an address: {exc}") from exc
-    if url.scheme not in ("http", "https") or not url.host:
-        raise misconfigured("`url` must be an http:// or https:// address with a host")
-    return url
+        return HttpAddress.parse(text.strip())
+    except ValueError as exc:
+        raise misconfigured(f"`url` {exc}") from exc
 
 
-def _with_params(url: httpx.URL, params: list[tuple[str, str]]) -> httpx.URL:
-    """Added to what the address has already, which stays as it is written."""
-    if not params:
-        return url
-    query = url.query.decode()
-    joined = "&".join(part for part in (query, urlencode(params)) if part)
-    return url.copy_with(query=joined.encode())
-
-
-def _headers(given: Mapping[str, JsonValue]) -> httpx.Headers:
-    headers = httpx.Headers()
+def _headers(given: Mapping[str, JsonValue]) -> CIMultiDict[str]:
+    headers: CIMultiDict[str] = CIMultiDict()
     for name, value in given.items():
         if value is None:
             continue

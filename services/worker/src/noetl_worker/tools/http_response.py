@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import ssl
 
-import httpx
 from noetl_core.canonical import JsonObject, JsonValue, normalize
 from noetl_core.errors import NotCanonical
 
@@ -14,7 +13,9 @@ from noetl_worker.application.known_secrets import HIDDEN, KnownSecrets
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import TOOL_CONFIG
 from noetl_worker.tools.connection_errors import causes, connection_trouble
+from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_clients import HttpReply, RedirectRefused
+from noetl_worker.tools.http_transport import HttpLost, HttpNotSent, HttpUndecodable
 
 _MAX_SHOWN_CHARACTERS = 300
 _STATUS_KINDS = {
@@ -70,18 +71,18 @@ def status_kind(status_code: int) -> ErrorKind:
 
 def transport_outcome(error: BaseException, *, timeout_seconds: float) -> Outcome:
     """The error of an exchange that brought no response."""
-    if isinstance(error, TimeoutError | httpx.TimeoutException):
+    if isinstance(error, TimeoutError):
         message = f"no complete response within {timeout_seconds:g} s"
         return Outcome.failed(kind=ErrorKind.TIMEOUT, code="TIMEOUT", message=message)
     if isinstance(error, RedirectRefused):
         return Outcome.failed(kind=ErrorKind.CLIENT_ERROR, code="HTTP_REDIRECT_REFUSED", message=str(error))
-    if isinstance(error, httpx.DecodingError):
+    if isinstance(error, HttpUndecodable):
         message = "the response is not encoded as it says"
         return Outcome.failed(kind=ErrorKind.PARSE, code="HTTP_UNDECODABLE", message=message)
-    if isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | httpx.LocalProtocolError):
+    if isinstance(error, HttpNotSent):
         message = "the request cannot be written: its address or one of its headers is malformed"
         return Outcome.failed(kind=ErrorKind.SCHEMA, code=TOOL_CONFIG, message=message)
-    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | httpx.WriteError):
+    if isinstance(error, HttpLost):
         trouble = connection_trouble(error)
         is_tls = any(isinstance(cause, ssl.SSLError) for cause in causes(error))
         code = trouble.code if is_tls else "CONN_LOST"
@@ -111,13 +112,9 @@ def parse_body(reply: HttpReply) -> JsonValue:
     return text.encode(errors="replace").decode()
 
 
-def shown_url(url: httpx.URL, secret_params: frozenset[str]) -> str:
+def shown_url(url: HttpAddress, secret_params: frozenset[str]) -> str:
     """The address without what identifies the caller."""
-    if url.userinfo:
-        url = url.copy_with(username=None, password=None)
-    for name in secret_params & url.params.keys():
-        url = url.copy_set_param(name, HIDDEN)
-    return str(url)
+    return url.with_hidden(secret_params, HIDDEN).without_caller()
 
 
 def _in_short(parsed: JsonValue) -> str:

@@ -23,6 +23,8 @@ _FIRST_BATCH_ROWS = 100
 _WITH_CURSOR = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"})
 """A cursor needs a transaction, which others of the statements that give rows may not be in, or may end."""
 
+_CHANGING = frozenset({"INSERT", "UPDATE", "DELETE"})
+
 _COPY_STREAM = re.compile(r"COPY\b.*\b(STDIN|STDOUT)\b", re.IGNORECASE | re.DOTALL)
 
 Connection = Any
@@ -35,6 +37,9 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         message = "COPY from and to the client is not possible here: use a transfer step"
         return StatementEnd(error=SqlError(kind=ErrorKind.SCHEMA, code="TOOL_CONFIG", message=message))
     try:
+        if _gives_no_rows(statement):  # one round trip: there is nothing to be described first
+            tag = await connection.execute(statement)
+            return StatementEnd(row_count=_affected(tag), message=tag)
         prepared = await connection.prepare(statement)
         attributes = prepared.get_attributes()
         if not attributes:
@@ -58,6 +63,11 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(columns=columns, rows=rows, row_count=len(rows))
     except DRIVER_ERRORS as exc:
         return StatementEnd(error=sql_error(exc))
+
+
+def _gives_no_rows(statement: str) -> bool:
+    """Whether it is sure that a statement gives none."""
+    return first_keyword(statement) in _CHANGING and "returning" not in statement.lower()
 
 
 def with_cursor(statement: str) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-import httpx
 from noetl_core.canonical import JsonValue
 
 from noetl_worker.application.credentials import Credentials
@@ -16,9 +15,10 @@ from noetl_worker.tools.duckdb import database_of
 from noetl_worker.tools.duckdb_secrets import secret_statements
 from noetl_worker.tools.duckdb_sessions import DuckdbFailed, DuckdbSessions
 from noetl_worker.tools.http import TRANSPORT_ERRORS, prepare
-from noetl_worker.tools.http_clients import HttpClients, HttpOptions, HttpReply, body_of
+from noetl_worker.tools.http_clients import HttpClients, HttpOptions, reply_of
 from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import reply_outcome, transport_outcome
+from noetl_worker.tools.http_transport import HttpResponse
 from noetl_worker.tools.json_stream import JsonItems
 from noetl_worker.tools.postgres_access import lent_connection, sql_failed, target_of
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
@@ -105,7 +105,7 @@ async def _http_chunks(
             if not 200 <= response.status_code < 300:
                 raise await _refused(response, request, config)
             items: list[JsonValue] = []
-            async with body_of(response) as pieces:
+            async with response.body() as pieces:
                 async for item in JsonItems(pieces, max_bytes=clients.limits.max_response_bytes, path=path):
                     items.append(item)
                     if len(items) >= plan.chunk_rows:
@@ -117,24 +117,10 @@ async def _http_chunks(
         raise CallFailed(transport_outcome(exc, timeout_seconds=options.timeout_seconds)) from exc
 
 
-async def _refused(response: httpx.Response, request: HttpRequest, config: ToolConfig) -> CallFailed:
+async def _refused(response: HttpResponse, request: HttpRequest, config: ToolConfig) -> CallFailed:
     """The same outcome as that of an http step, with the beginning of what the server said."""
-    content = bytearray()
-    async with body_of(response) as pieces:
-        async for piece in pieces:
-            content += piece
-            if len(content) >= _MAX_SHOWN_BYTES:
-                break
-    reply = HttpReply(
-        status_code=response.status_code,
-        reason=response.reason_phrase,
-        headers=dict(response.headers),
-        encoding=response.charset_encoding or "utf-8",
-        url=response.request.url,
-        content=bytes(content),
-        is_complete=True,
-        elapsed_seconds=0.0,
-    )
+    content, _ = await response.whole(_MAX_SHOWN_BYTES)
+    reply = reply_of(response, content, is_complete=True, elapsed_seconds=0.0)
     return CallFailed(
         reply_outcome(reply, secrets=config.secrets, secret_params=request.secret_params, max_bytes=_MAX_SHOWN_BYTES)
     )

@@ -1,0 +1,127 @@
+"""The address of an HTTP request: what is written stays as it is, and only what no request can carry is escaped."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cached_property
+from urllib.parse import quote, unquote, unquote_plus, urljoin, urlsplit
+
+import yarl
+
+_MAX_CHARACTERS = 65_536
+_PORTS = {"http": 80, "https": 443}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNFIT_IN_PATH = re.compile(r'[\x00-\x20"#<>?`{}\x7f-\U0010ffff]')
+_UNFIT_IN_QUERY = re.compile(r'[\x00-\x20"#<>\x7f-\U0010ffff]')
+_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpAddress:
+    """An absolute address of http or https, ready to be sent."""
+
+    scheme: str
+    host: str
+    """In lower case and in ASCII; of IPv6 with its brackets."""
+    port: int | None = None
+    username: str = ""
+    password: str = ""
+    path: str = ""
+    query: str = ""
+    fragment: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> HttpAddress:
+        """Raises ValueError, which says what is wrong with it and repeats nothing of it."""
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError("is too long")
+        if _CONTROL.search(text):
+            raise ValueError("has a control character")
+        parts = urlsplit(text)
+        try:
+            port = parts.port
+        except ValueError:
+            raise ValueError("has a port that is no number") from None
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError("must be an http:// or https:// address with a host")
+        return cls(
+            scheme=parts.scheme,
+            host=_host(parts.hostname),
+            port=None if port == _PORTS[parts.scheme] else port,
+            username=unquote(parts.username or ""),
+            password=unquote(parts.password or ""),
+            path=_without_dots(_fit(parts.path, _UNFIT_IN_PATH)),
+            query=_fit(parts.query, _UNFIT_IN_QUERY),
+            fragment=_fit(parts.fragment, _UNFIT_IN_QUERY),
+        )
+
+    @property
+    def origin(self) -> tuple[str, str, int]:
+        """Who is asked: another server has another one."""
+        return self.scheme, self.host, self.port or _PORTS[self.scheme]
+
+    @property
+    def authority(self) -> str:
+        """Host and port, as a header has them."""
+        return self.host if self.port is None else f"{self.host}:{self.port}"
+
+    @cached_property
+    def sent(self) -> yarl.URL:
+        """As the client takes it: without who asks, which is for a header, and without the fragment."""
+        return yarl.URL(replace(self, path=self.path or "/", fragment="").without_caller(), encoded=True)
+
+    def without_caller(self) -> str:
+        """The address, without the name and the password in it."""
+        query = f"?{self.query}" if self.query else ""
+        fragment = f"#{self.fragment}" if self.fragment else ""
+        return f"{self.scheme}://{self.authority}{self.path}{query}{fragment}"
+
+    def with_more_query(self, more: str) -> HttpAddress:
+        """Added to what there is already."""
+        return replace(self, query="&".join(part for part in (self.query, more) if part)) if more else self
+
+    def with_hidden(self, names: frozenset[str], hidden: str) -> HttpAddress:
+        """With something else in place of some parameters of the query."""
+        if not names or not self.query:
+            return self
+        parts = [part.partition("=") for part in self.query.split("&")]
+        shown = (
+            f"{name}={hidden}" if unquote_plus(name) in names else f"{name}{sign}{value}" for name, sign, value in parts
+        )
+        return replace(self, query="&".join(shown))
+
+    def joined(self, location: str) -> HttpAddress:
+        """Where a redirect from here leads; raises ValueError."""
+        there = HttpAddress.parse(urljoin(self.without_caller(), location.strip()))
+        return there if there.fragment or "#" in location else replace(there, fragment=self.fragment)
+
+
+def _host(name: str) -> str:
+    if ":" in name:
+        name = f"[{name}]"
+    if not name.isascii():
+        name = yarl.URL(f"http://{name}/").raw_host or ""
+    if not _HOST.fullmatch(name):
+        raise ValueError("has a host that is no name")
+    return name.lower()
+
+
+def _fit(text: str, unfit: re.Pattern[str]) -> str:
+    return unfit.sub(lambda found: quote(found.group(), safe=""), text)
+
+
+def _without_dots(path: str) -> str:
+    """`/a/../b` is `/b`, for servers and for what their rules see alike."""
+    if "/." not in path:
+        return path
+    kept: list[str] = []
+    segments = path.split("/")
+    for segment in segments:
+        if segment == "..":
+            del kept[max(len(kept) - 1, 1) :]
+        elif segment != ".":
+            kept.append(segment)
+    if segments[-1] in (".", ".."):
+        kept.append("")
+    return "/".join(kept)
