@@ -7,6 +7,7 @@ import base64
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -167,7 +168,7 @@ async def test_headers_of_a_response_are_text_by_their_names_in_lower_case() -> 
 @pytest.mark.parametrize("headers", [{"bad name": "x"}, {"x": "a\x01b"}, {"": "x"}])
 async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -> None:
     async with wire() as server:
-        error = await trouble(exchange(request(server.url, **headers)))
+        error = await trouble(exchange(replace(request(server.url), headers=CIMultiDict(headers))))
 
     assert (error.code, server.asked) == ("TOOL_CONFIG", [])
 

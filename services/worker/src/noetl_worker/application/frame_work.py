@@ -26,6 +26,8 @@ from noetl_core.ports.commands import (
 )
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, FrameKey, Frames, GrantedFrame, StageSlot
 
+from noetl_worker.application.frame_limits import FramesAtWork
+
 FRAME_COUNTS: Final = "frame"
 """Where the result of a frame has the counts of its rows until it is delivered."""
 
@@ -38,8 +40,16 @@ def slot_key(execution_id: int, *, stage_id: str, slot: int) -> CommandKey:
 class WorkOfPlanners:
     """Port `Commands` over commands and frames: ids of frames and slots have a `/`, ids of commands have none."""
 
-    def __init__(self, commands: Commands, frames: Frames, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        frames: Frames,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        at_work: FramesAtWork | None = None,
+    ) -> None:
         self._commands = commands
+        self._at_work = at_work or FramesAtWork()
         self._frames = frames
         self._clock = clock
         self._due: dict[CommandKey, tuple[float, float]] = {}
@@ -89,15 +99,19 @@ class WorkOfPlanners:
     async def heartbeat(
         self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
     ) -> Heartbeats:
-        """Keep claims alive; a frame is told of as often as its policy says, and when there is news of it."""
+        """Keep claims alive; a frame is told of as often as its policy says, and when there is news of it.
+
+        One that hangs is told of no more: it is lost to us, and to somebody else when its lease is over.
+        """
         now, news = self._clock(), progress or {}
-        frames = [key for key in keys if _is_frame(key)]
+        hung = self._at_work.hung()
+        frames = [key for key in keys if _is_frame(key) and key not in hung]
         self._due = {key: self._due.get(key, (now, 0.0)) for key in frames}
         due = [key for key in frames if self._due[key][0] <= now or key in news]
         others = [key for key in keys if not _is_frame(key)]
         told_of_others = {key: one for key, one in news.items() if not _is_frame(key)}
         beats = await self._commands.heartbeat(worker, others, progress=told_of_others) if others else Heartbeats()
-        lost, unanswered = set(beats.lost), set(beats.unanswered)
+        lost, unanswered = set(beats.lost) | hung.intersection(keys), set(beats.unanswered)
         if due:
             told_of_frames = {frame_key(key): one for key, one in news.items() if _is_frame(key)}
             told = await self._frames.heartbeat_frames(worker, [frame_key(key) for key in due], progress=told_of_frames)

@@ -29,6 +29,7 @@ from noetl_worker.application.command_end import CommandEnd, CommandPark, failed
 from noetl_worker.application.credential_names import is_credential_name
 from noetl_worker.application.evaluate_control import EvaluateControl
 from noetl_worker.application.event_result import EventResult
+from noetl_worker.application.frame_limits import FramesAtWork
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
 from noetl_worker.application.outcome import ErrorKind, Outcome, gone_result
@@ -59,6 +60,7 @@ class RunCommand:
         loops: LoopResults | None = None,
         frame_pipeline: Pipeline | None = None,
         claim_rows: ClaimRows | None = None,
+        at_work: FramesAtWork | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._playbooks = playbooks
@@ -77,6 +79,7 @@ class RunCommand:
             store_output=self._store_output,
             store_variables=self._variables,
             claim_rows=claim_rows,
+            at_work=at_work,
             clock=clock,
         )
         self._run_reduce = RunReduce(

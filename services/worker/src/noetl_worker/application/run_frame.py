@@ -23,6 +23,7 @@ from noetl_worker.application.command_end import CommandEnd, failed_result, pare
 from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.failed_rows import places_of, told_failed
 from noetl_worker.application.frame_credentials import credentials_of_frame
+from noetl_worker.application.frame_limits import FramesAtWork
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
@@ -61,6 +62,7 @@ class RunFrame:
         store_output: StoreOutput,
         store_variables: StoreVariables,
         claim_rows: ClaimRows | None = None,
+        at_work: FramesAtWork | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -71,6 +73,7 @@ class RunFrame:
         self._store_output = store_output
         self._store_variables = store_variables
         self._claim_rows = claim_rows
+        self._at_work = at_work or FramesAtWork()
         self._clock = clock
         self._sleep = sleep
 
@@ -79,7 +82,7 @@ class RunFrame:
         frame, step = command.frame, playbook.steps[command.step]
         if frame is None or step.loop is None:
             raise AssertionError("not a frame")
-        with credentials_of_frame():
+        with credentials_of_frame(), self._at_work.run(command):
             return await self._ended(command, playbook, place, frame, step)
 
     async def _ended(

@@ -212,6 +212,7 @@ class Slots:
         self._running[command.key] = running
         self._metrics.busy_slots.set(len(self._running))
         running.task = asyncio.create_task(self._occupy(running), name=f"command-{command.key.command_id}")
+        running.task.add_done_callback(lambda _: self._leave(running))  # one that is stopped at once never begins
 
     async def _occupy(self, running: _Running) -> None:
         """Run a command and whatever it is handed next, then leave the slot."""
@@ -224,7 +225,11 @@ class Slots:
                     return  # a claim of the same slot was answered first, and has begun it
                 self._switch(running, completion.next)
         finally:
-            self._running.pop(running.command.key, None)
+            self._leave(running)
+
+    def _leave(self, running: _Running) -> None:
+        if self._running.get(running.command.key) is running:
+            del self._running[running.command.key]
             self._metrics.busy_slots.set(len(self._running))
             self._changed.set()
 

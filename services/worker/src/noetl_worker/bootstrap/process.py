@@ -95,7 +95,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         resting=resting,
         count=metrics.chunks_told.inc,
     )
-    planned = WorkOfPlanners(commands, frames)
+    planned = WorkOfPlanners(commands, frames, at_work=working.at_work)
     runs = working.runs(worker, frames=frames, streams=streams)
     progress = CallProgress()
     metrics.spark.on_progress = progress.spark

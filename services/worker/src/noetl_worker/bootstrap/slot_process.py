@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -29,6 +29,7 @@ from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.upkeep import keep_up
 
 from noetl_worker.application.command_end import CommandEnd, CommandPark
+from noetl_worker.application.frame_limits import FramesAtWork
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slot_order import SlotOrder, SlotReport
@@ -116,7 +117,7 @@ class SlotProcess:
 
     async def _connect(self) -> Commands:
         commands = planners(self._settings, self._current_token)
-        return _Guarded(commands, FrameClient(commands), is_hung=self._is_hung)
+        return _Guarded(commands, FrameClient(commands), is_hung=self._is_hung, at_work=self._working.at_work)
 
     def _current_token(self) -> str:
         return self._token
@@ -175,8 +176,16 @@ class SlotProcess:
 class _Guarded(WorkOfPlanners):
     """Frames of a loop that hangs are not kept: somebody else may have them when their leases are over."""
 
-    def __init__(self, commands: Commands, frames: Frames, *, is_hung: Any) -> None:
-        super().__init__(commands, frames)
+    def __init__(
+        self,
+        commands: Commands,
+        frames: Frames,
+        *,
+        is_hung: Callable[[], bool],
+        at_work: FramesAtWork,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(commands, frames, at_work=at_work, clock=clock)
         self._is_hung = is_hung
 
     async def heartbeat(

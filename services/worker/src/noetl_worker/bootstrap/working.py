@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import grpc
@@ -36,6 +36,7 @@ from noetl_worker.application.child_calls import ChildCalls
 from noetl_worker.application.chunk_stream import TellChunks
 from noetl_worker.application.claim_rows import ClaimRows
 from noetl_worker.application.frame_credentials import FetchedOncePerFrame
+from noetl_worker.application.frame_limits import FramesAtWork
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit
 from noetl_worker.application.pipeline import Pipeline
@@ -79,6 +80,7 @@ class Working:
     retries: WaitingRetries
     playbooks: PinnedPlaybooks
     loops: LoopResults
+    at_work: FramesAtWork = field(default_factory=FramesAtWork)
 
     def runs(self, worker: Worker, *, frames: Frames, streams: TellChunks | None = None) -> RunCommand:
         """Runs what this worker has claimed. Rows of frames have no events of their own, and so no chunks."""
@@ -92,6 +94,7 @@ class Working:
             rows=self.data.rows,
             loops=self.loops,
             frame_pipeline=self._pipeline(None),
+            at_work=self.at_work,
             claim_rows=ClaimRows(self.tools, persist=persist, tell=frames, worker=worker, keychain=self.keychain),
         )
 

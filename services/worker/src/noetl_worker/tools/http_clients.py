@@ -13,6 +13,7 @@ from typing import Final, Self
 import aiohttp
 from multidict import CIMultiDict
 
+from noetl_worker.application.frame_limits import call_limit
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.call_failed import failed
@@ -102,7 +103,7 @@ class HttpClients:
         session = self._sessions.get(options.verify_ssl) or await self._make(verify_ssl=options.verify_ssl)
         if self._is_closed:
             raise failed(ErrorKind.CONNECTION, "WORKER_STOPPING", "the worker is stopping")
-        async with asyncio.timeout(options.timeout_seconds):
+        async with call_limit(options.timeout_seconds):
             for _ in range(self.limits.max_redirects + 1):
                 async with sent(session, request, self._proxies) as response:
                     following = _following(request, response, secrets) if options.follow_redirects else None

@@ -68,7 +68,7 @@ class Proxies:
     def of(self, address: HttpAddress) -> HttpAddress | None:
         """The proxy for an address; raises `HttpNotSent` for one that this client cannot speak to."""
         found = self.by_scheme.get(address.scheme) or self.by_scheme.get("all")
-        if not found or urllib.request.proxy_bypass_environment(address.authority, dict(self.by_scheme)):
+        if not found or urllib.request.proxy_bypass(address.authority, dict(self.by_scheme)):
             return None
         try:
             return HttpAddress.parse(found if "://" in found else f"http://{found}")

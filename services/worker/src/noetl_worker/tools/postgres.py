@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from noetl_worker.application.credentials import Credentials
+from noetl_worker.application.frame_limits import call_limit
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
@@ -64,7 +64,7 @@ class PostgresTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with asyncio.timeout(timeout_seconds) as limit:
+            async with call_limit(timeout_seconds) as limit:
                 await self._run_all(
                     statements,
                     ends,

@@ -1,0 +1,78 @@
+"""Frames whose calls outlast their own limits: they hang, and are not kept alive any more.
+
+A call that has a limit ends by itself when it is reached. One that does not, because its library ignores that it is
+cancelled or keeps the event loop busy, would hold its frame for ever: the heartbeats of its slot go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Final
+
+from noetl_core.ports.commands import CommandKey, GrantedCommand
+
+GRACE_SECONDS: Final = 10.0
+"""For what a call does after its limit: a query is cancelled, a process is ended, a connection is closed."""
+
+
+@dataclass(slots=True, eq=False)
+class _Frame:
+    clock: Callable[[], float]
+    until: float
+    """After `max_seconds` no row starts any more, so that only the last calls are left."""
+    ends: dict[object, float] = field(default_factory=dict)
+    """When each call that runs now is over, if it keeps to its limit."""
+
+
+_of_frame: ContextVar[_Frame | None] = ContextVar("calls of a frame", default=None)
+
+
+class FramesAtWork:
+    """Those of one process; asked by the thread of heartbeats, which is not that of the calls."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._frames: dict[CommandKey, _Frame] = {}
+
+    @contextmanager
+    def run(self, command: GrantedCommand) -> Iterator[None]:
+        """Whatever is called in here, by this task or by those that it starts, belongs to the frame."""
+        if command.frame is None:
+            raise AssertionError("not a frame")
+        frame = _Frame(self._clock, until=self._clock() + command.frame.bounds.max_seconds)
+        self._frames[command.key] = frame
+        token = _of_frame.set(frame)
+        try:
+            yield
+        finally:
+            _of_frame.reset(token)
+            if self._frames.get(command.key) is frame:
+                del self._frames[command.key]
+
+    def hung(self) -> frozenset[CommandKey]:
+        """Frames that are past their `max_seconds` and the limit of a call."""
+        now = self._clock()
+        return frozenset(
+            key
+            for key, frame in list(self._frames.items())
+            if now > frame.until and any(now > end + GRACE_SECONDS for end in list(frame.ends.values()))
+        )
+
+
+@asynccontextmanager
+async def call_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+    """The limit of a call, as `asyncio.timeout`; the frame that it belongs to knows of it."""
+    frame, call = _of_frame.get(), object()
+    if frame is not None and seconds is not None:
+        frame.ends[call] = frame.clock() + seconds
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield limit
+    finally:
+        if frame is not None:
+            frame.ends.pop(call, None)
