@@ -6,7 +6,11 @@ It ends the session of the stack that all share, and comes after `test_spark_clu
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +85,20 @@ workflow:
   next: {arcs: [{step: sum}]}
 - {step: sum, tool: {kind: noop, result: "{{ each.results | sum }}"}}
 """
+CALLS = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: calls_on_spark, path: tests/calls_on_spark}
+workflow:
+- step: call
+  loop:
+    in: "{{ range(60) | list }}"
+    iterator: n
+    spec: {mode: parallel, max_in_flight: 4, engine: spark, frame: {max_rows: 5}}
+  tool:
+  - {name: web, kind: http, url: "WEB/{{ iter.n }}"}
+  - {name: db, kind: postgres, auth: spark_db, command: SELECT pg_backend_pid() AS pid}
+"""
 
 
 def check_frames_on_spark(stack: LocalStack, file: Path) -> None:
@@ -97,6 +115,53 @@ def check_frames_on_spark(stack: LocalStack, file: Path) -> None:
     assert all("." in one["meta"]["worker_id"] for one in dispatched), "tasks claim under names of their own"
     first, last = (datetime.fromisoformat(one["ingest_time"]) for one in (dispatched[0], committed[-1]))
     assert (last - first).total_seconds() >= 1.9, "40 of 60 calls had to wait for one of 20 tokens a second"
+
+
+class _TellsConnection(BaseHTTPRequestHandler):
+    """Answers with the port of the client, which is another one for each connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = json.dumps({"port": self.client_address[1]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@contextmanager
+def tells_connections() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _TellsConnection) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def check_connections_on_spark(stack: LocalStack, directory: Path) -> None:
+    """Connections last as long as the Python process that has them: neither a row nor a frame opens one."""
+    data, file = directory / "db.json", directory / "calls.yaml"
+    data.write_text(json.dumps({"dsn": stack.owner_dsn}))
+    put = stack.noetl("credential", "put", "spark_db", "--type", "postgres", "--data-file", str(data))
+    assert put.code == 0, put
+    with tells_connections() as web:
+        file.write_text(CALLS.replace("WEB", web))
+        ran = stack.noetl("run", str(file), "-o", "json", seconds=START_SECONDS)
+    assert ran.code == 0, ran
+    rows = stack.noetl("result", ran.document["execution_id"], "call", "-o", "json").document["result"]["results"]
+    ports = {row["web"]["data"]["port"] for row in rows}
+    backends = {row["db"]["rows"][0]["pid"] for row in rows}
+    frames = len(rows) // 5
+    assert (len(rows), len(ports) < frames, len(backends) < frames) == (60, True, True), (ports, backends)
 
 
 def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
@@ -122,6 +187,7 @@ def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     assert results["tally"]["stats"] == {"total": 3, "success": 2, "failed": 1}
 
     check_frames_on_spark(stack, tmp_path / "frames.yaml")
+    check_connections_on_spark(stack, tmp_path)
 
     session = session_of(stack.pid("worker"))
     assert len(session) >= 2, "a driver and a JVM"

@@ -17,7 +17,7 @@ from noetl_core.payloads import refer_to
 from noetl_core.ports.commands import Variables, Worker
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, GrantedFrame, StageSlot
 from noetl_core.ports.steering import SteerAction
-from noetl_core.stages.events import FrameDispatched, FrameFailed
+from noetl_core.stages.events import FrameDispatched, FrameFailed, StageOpened
 from noetl_core.state_json import decode_state, encode_state
 from noetl_planner.application.backlog import backlog_of, frame_backlog_of
 from noetl_planner.application.frame_leases import leases_that_ended
@@ -142,6 +142,27 @@ async def test_a_commit_hands_over_the_next_frame_in_one_append() -> None:
         ["frame.dispatched", "frame.started"],
         ["frame.committed", "frame.dispatched", "frame.started"],
     ]
+
+
+REDUCED = """
+workflow:
+- step: each
+  loop: {in: "{{ range(n) | list }}", spec: {mode: parallel, engine: inline, frame: {max_rows: 4}}}
+  tool: {kind: noop}
+  next: {arcs: [{step: total}]}
+- {step: total, reduce: {from: each}, tool: {kind: noop, result: "{{ partitions }}"}}
+"""
+
+
+async def test_a_stage_that_reduces_another_names_it_as_its_parent() -> None:
+    frames = await begun(REDUCED, n=4)
+    await frames.run_out(await frames.claim(0))
+
+    opened = [one.content for one in frames.planning.events() if isinstance(one.content, StageOpened)]
+    parent, reduce = opened
+    assert (parent.parent_stage_id, parent.kind) == (None, "loop")
+    assert (reduce.parent_stage_id, reduce.kind) == (parent.stage_id, "reduce")
+    assert frames.planning.state.execution.stages["total"].parent_stage_id == parent.stage_id
 
 
 async def test_an_empty_collection_opens_and_closes_its_stage() -> None:
