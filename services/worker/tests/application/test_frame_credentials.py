@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 from noetl_core.errors import Unavailable
+from noetl_core.ports.credentials import Credential
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
 from noetl_worker.application.frame_credentials import (
     KEPT_SECONDS,
     FetchedOncePerFrame,
     credentials_of_frame,
     forget_credentials,
+    made_of,
 )
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome
@@ -30,9 +32,11 @@ class Calls:
     def put(self, password: str) -> None:
         self.stored.add("db", "postgres", {"password": password}, tenant_id="t", organization_id="o")
 
+    async def credential(self) -> Credential:
+        return await self._credentials.get(tenant_id="t", organization_id="o", name="db", execution_id=1)
+
     async def password(self) -> object:
-        got = await self._credentials.get(tenant_id="t", organization_id="o", name="db", execution_id=1)
-        return got.data["password"]
+        return (await self.credential()).data["password"]
 
 
 async def test_rows_of_a_frame_share_one_request_however_many_run_at_once() -> None:
@@ -67,6 +71,27 @@ async def test_what_a_server_refuses_or_what_is_old_is_fetched_anew() -> None:
         calls.now += KEPT_SECONDS + 1
         assert await calls.password() == "third"
     forget_credentials()  # outside of frames there is nothing to forget
+
+
+async def test_what_is_made_of_a_credential_is_made_once_and_goes_with_it() -> None:
+    calls = Calls()
+    made: list[str] = []
+
+    def make(credential: Credential) -> str:
+        made.append(str(credential.data["password"]))
+        return made[-1]
+
+    async def used() -> str:
+        return made_of(await calls.credential(), "password", make)
+
+    with credentials_of_frame():
+        assert [await used(), await used(), made_of(await calls.credential(), "other", make)] == ["first"] * 3
+        assert made == ["first", "first"]
+        calls.put("second")
+        forget_credentials()
+        assert [await used(), await used()] == ["second"] * 2
+    assert [await used(), await used()] == ["second"] * 2
+    assert made == ["first", "first", "second", "second", "second"], "outside of frames nothing is kept"
 
 
 async def test_that_a_credential_could_not_be_had_is_not_remembered() -> None:

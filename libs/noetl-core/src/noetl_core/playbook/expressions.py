@@ -87,6 +87,8 @@ def render(
 
 def is_plain(value: object) -> bool:
     """Whether there is nothing to evaluate; most of what is configured is so, and is asked for with every call."""
+    if value is None:
+        return True
     return not has_template(value) if isinstance(value, str) else not isinstance(value, dict | list | tuple | Mapping)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from noetl_core.ids import ExecutionId
 
 from noetl_worker.application.credentials import Credential, Credentials
+
+T = TypeVar("T")
 
 KEPT_SECONDS: Final = 60.0
 """In a frame that lasts longer they are fetched anew: they may have been replaced or taken away."""
@@ -22,6 +24,8 @@ KEPT_SECONDS: Final = 60.0
 class _Kept:
     fetching: asyncio.Lock = field(default_factory=asyncio.Lock)
     found: dict[tuple[str, str, str], tuple[float, Credential]] = field(default_factory=dict, repr=False)
+    made: dict[tuple[int, str], tuple[Credential, object]] = field(default_factory=dict, repr=False)
+    """By the identity of a credential, which is kept beside, so that no other one can have it."""
 
 
 _of_frame: ContextVar[_Kept | None] = ContextVar("credentials of a frame", default=None)
@@ -42,6 +46,18 @@ def forget_credentials() -> None:
     kept = _of_frame.get()
     if kept is not None:
         kept.found.clear()
+        kept.made.clear()
+
+
+def made_of(credential: Credential, what: str, make: Callable[[Credential], T]) -> T:
+    """What is made of a credential, once for all rows of a frame: connection parameters, spellings of its secrets."""
+    kept = _of_frame.get()
+    if kept is None:
+        return make(credential)
+    known = kept.made.get((id(credential), what))
+    if known is None:
+        known = kept.made[id(credential), what] = credential, make(credential)
+    return cast(T, known[1])
 
 
 class FetchedOncePerFrame:
@@ -69,4 +85,5 @@ class FetchedOncePerFrame:
             if known is None or self._clock() - since > KEPT_SECONDS:
                 since, known = self._clock(), await fetch()
                 kept.found[key] = since, known
+                kept.made.clear()
             return known

@@ -8,10 +8,10 @@ from noetl_core.canonical import JsonValue
 from noetl_core.stages.rows import FrameRows
 
 
-def frame_names(frame: FrameRows, rows: Sequence[JsonValue], *, row_index: int | None) -> Mapping[str, object]:
-    """The names of a frame; those of a row only where the tasks run once for each."""
+def frame_names(frame: FrameRows, rows: Sequence[JsonValue]) -> Mapping[str, object]:
+    """The names of a frame; its rows have one more, where the tasks run once for each."""
     slot = f"{frame.stage_id}/{frame.slot}"
-    names: dict[str, object] = {
+    return {
         "frame": {
             "index": frame.index,
             "base_index": frame.start,
@@ -23,4 +23,3 @@ def frame_names(frame: FrameRows, rows: Sequence[JsonValue], *, row_index: int |
         "_frame_index": frame.index,
         "_worker_slot_id": slot,
     }
-    return names if row_index is None else {**names, "_frame_row_index": row_index}

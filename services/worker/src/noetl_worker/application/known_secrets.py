@@ -58,6 +58,13 @@ class KnownSecrets:
         # The longest first: of two secrets one may be a part of the other.
         self._spellings = sorted(found, key=lambda spelling: (-len(spelling), spelling))
 
+    def add_all(self, others: KnownSecrets) -> None:
+        """Learn what others know."""
+        if not self._spellings:
+            self._spellings, self._values = others._spellings, set(others._values)
+        else:
+            self.add(*others._values)
+
     def add_fields(self, fields: Mapping[str, object]) -> None:
         """Learn the secret fields of a credential or of a keychain entry."""
         self.add(*_secret_fields(fields))

@@ -202,6 +202,7 @@ class RunFrame:
         if step.loop is None or frame is None:
             raise AssertionError("not a frame")
         at_once = min(frame.bounds.row_concurrency, len(rows))
+        of_frame = frame_names(frame, rows)
         is_sequential = step.loop.mode is LoopMode.SEQUENTIAL and at_once == 1
         ends: dict[int, PipelineEnd] = {}
         variables: dict[str, JsonValue] = {}
@@ -210,7 +211,7 @@ class RunFrame:
         async def take_turns() -> None:
             for number in numbers:
                 seen = _with_variables(names, variables) if is_sequential and variables else names
-                end = await self._run_row(command, playbook, seen, partial(_row, step, frame, rows, number))
+                end = await self._run_row(command, playbook, seen, partial(_row, step, frame, rows, number, of_frame))
                 ends[number] = end
                 variables.update(end.variables)
                 if self._clock() >= until:
@@ -233,7 +234,8 @@ class RunFrame:
         if loop is None:
             raise AssertionError("not a frame")
         try:
-            key = item_key(loop, {**names, **item.iterators(), **item.names()}, item.index, now=None)
+            seen = {} if loop.key is None else {**names, **item.iterators(), **item.names()}
+            key = item_key(loop, seen, item.index, now=None)
         except TemplateFailed as exc:
             failed = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
             return PipelineEnd(outcome=failed)
@@ -290,13 +292,15 @@ def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
     return taken
 
 
-def _row(step: Step, frame: FrameRows, rows: Sequence[JsonValue], number: int) -> Iteration:
+def _row(
+    step: Step, frame: FrameRows, rows: Sequence[JsonValue], number: int, of_frame: Mapping[str, object]
+) -> Iteration:
     return Iteration(
         iterator=step.loop.iterator if step.loop else "item",
         value=rows[number],
         index=frame.start + number,
         total=frame.total,
-        frame=frame_names(frame, rows, row_index=number),
+        frame={**of_frame, "_frame_row_index": number},
     )
 
 
@@ -306,7 +310,7 @@ def _whole(step: Step, frame: FrameRows, rows: Sequence[JsonValue]) -> Iteration
         value=list(rows),
         index=frame.start,
         total=frame.total,
-        frame=frame_names(frame, rows, row_index=None),
+        frame=frame_names(frame, rows),
     )
 
 

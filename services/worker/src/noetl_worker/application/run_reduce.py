@@ -93,7 +93,7 @@ class RunReduce:
             rows = await self._partitions.rows(command, entries, frame, step.reduce)
         key = command.idempotency_key
         return {
-            **frame_names(frame, rows, row_index=None),
+            **frame_names(frame, rows),
             "partitions": rows,
             PARTITION_TABLE: self._partitions.table(entries, frame, step.reduce),
             "idempotency_key": key if frame.total == 1 else f"{key}/{frame.start}",

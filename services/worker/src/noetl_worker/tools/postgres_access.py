@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from noetl_core.errors import NoetlError
 
 from noetl_worker.application.credentials import AuthInvalid, Credentials
+from noetl_worker.application.frame_credentials import made_of
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
@@ -29,7 +30,7 @@ async def target_of(config: ToolConfig, credentials: Credentials) -> PostgresTar
         raise credential_failed(exc) from exc
     if credential is None:
         raise failed(ErrorKind.AUTH, "AUTH_MISSING", f"a {config.call.kind} step needs `auth`")
-    return postgres_target(credential)
+    return made_of(credential, "target", postgres_target)
 
 
 @asynccontextmanager

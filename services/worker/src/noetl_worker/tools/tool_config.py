@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NoetlError
 
-from noetl_worker.application.credentials import Auth, Credentials, resolve_auth
+from noetl_worker.application.credentials import Auth, Credential, Credentials, resolve_auth
+from noetl_worker.application.frame_credentials import made_of
 from noetl_worker.application.known_secrets import KnownSecrets, secrets_in_names
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import credential_failed, misconfigured
@@ -93,7 +94,7 @@ class ToolConfig:
         except NoetlError as exc:
             raise credential_failed(exc) from exc
         for credential in resolved.all:
-            self.secrets.add_fields(credential.data)
+            self.secrets.add_all(made_of(credential, "secrets", _secrets_of))
         return resolved
 
     def below(self, key: str) -> ToolConfig:
@@ -120,6 +121,12 @@ class _RenderedCall(ToolCall):
 
     def render(self, value: JsonValue) -> JsonValue:
         return value
+
+
+def _secrets_of(credential: Credential) -> KnownSecrets:
+    secrets = KnownSecrets()
+    secrets.add_fields(credential.data)
+    return secrets
 
 
 def as_rendered(call: ToolCall) -> ToolCall:
