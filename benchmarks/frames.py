@@ -12,7 +12,7 @@ import asyncpg
 
 from benchmarks.bare_calls import run_bare
 from benchmarks.executions import Execution, put_database, run_playbook
-from benchmarks.figures import Figure, Goal, median
+from benchmarks.figures import Figure, Goal, median, processor_figures
 from benchmarks.stack import Stack
 from benchmarks.web import items_server
 
@@ -69,6 +69,8 @@ class _Taken:
 
     seconds: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+    """Of the last round: by which part of the stack."""
 
 
 async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], None]) -> list[Figure]:
@@ -85,7 +87,8 @@ async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], N
             used = await _calls(stack, way, rows=count, web=web, run=f"{way}-{next(numbers)}")
             if turn:
                 taken[way].seconds.append(used[0])
-                taken[way].processor.append(used[1])
+                taken[way].processor.append(sum(used[1].values()))
+                taken[way].parts = used[1]
     figures = []
     for way, one in taken.items():
         figures += [
@@ -97,8 +100,10 @@ async def measure_frames(stack: Stack, *, seconds: float, say: Callable[[str], N
                 unit="ms",
             ),
         ]
+    group = f"{_GROUP}, inline"
     return [
         *figures,
+        *processor_figures(group, "row", taken["inline"].parts, rows),
         _times(f"inline as a multiple of {_BARE}, its own client", taken["inline"], taken[_BARE], bound=1.25),
         _times(f"inline as a multiple of {_BARE_HTTPX}", taken["inline"], taken[_BARE_HTTPX], bound=1.25),
         _times("spark as a multiple of inline", taken["spark"], taken["inline"], bound=1.3),
@@ -111,7 +116,7 @@ def _times(name: str, ours: _Taken, theirs: _Taken, *, bound: float) -> Figure:
     return Figure(group=_GROUP, name=name, value=median(ratios), unit="times", goal=goal, samples=len(ratios))
 
 
-async def _calls(stack: Stack, way: str, *, rows: int, web: str, run: str) -> tuple[float, float]:
+async def _calls(stack: Stack, way: str, *, rows: int, web: str, run: str) -> tuple[float, dict[str, float]]:
     await stack.settle()
     if way in (_BARE, _BARE_HTTPX):
         job = {
@@ -124,11 +129,11 @@ async def _calls(stack: Stack, way: str, *, rows: int, web: str, run: str) -> tu
             "dsn": stack.addresses.owner_dsn,
         }
         told = await run_bare({**job, "at_once": _FRAMES_AT_ONCE * _ROWS_AT_ONCE})
-        used = told["seconds"], told["processor"]
+        used = told["seconds"], {"script": told["processor"]}
     else:
         before = stack.processor_seconds()
         ran = await _run(stack, f"frames_{way}", _DOCUMENT, way, {"rows": rows, "web": web, "run": run})
-        used = ran.stage_seconds, sum(stack.processor_seconds_since(before).values())
+        used = ran.stage_seconds, stack.processor_seconds_since(before)
     connection = await asyncpg.connect(stack.addresses.owner_dsn)
     try:
         saved = await connection.fetchval("SELECT count(*) FROM public.bench_rows WHERE run = $1", run)

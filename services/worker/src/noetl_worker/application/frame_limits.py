@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Final
 
 from noetl_core.ports.commands import CommandKey, GrantedCommand
@@ -64,15 +65,27 @@ class FramesAtWork:
         )
 
 
-@asynccontextmanager
-async def call_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
+def call_limit(seconds: float | None) -> CallLimit:
     """The limit of a call, as `asyncio.timeout`; the frame that it belongs to knows of it."""
-    frame, call = _of_frame.get(), object()
-    if frame is not None and seconds is not None:
-        frame.ends[call] = frame.clock() + seconds
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            yield limit
-    finally:
-        if frame is not None:
-            frame.ends.pop(call, None)
+    return CallLimit(seconds)
+
+
+class CallLimit:
+    """No generator, which would cost every row more than the limit itself."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._limit = asyncio.timeout(seconds)
+        self._frame = _of_frame.get()
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        if self._frame is not None and self._seconds is not None:
+            self._frame.ends[self] = self._frame.clock() + self._seconds
+        return await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._frame is not None:
+            self._frame.ends.pop(self, None)
+        await self._limit.__aexit__(kind, error, trace)  # raises, and never keeps an error to itself

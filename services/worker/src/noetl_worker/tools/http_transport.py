@@ -111,21 +111,19 @@ class HttpResponse:
         try:
             async for piece in self.response.content.iter_chunked(_PIECE_BYTES):
                 yield piece
-        except aiohttp.ClientPayloadError as exc:
-            if isinstance(exc.__cause__, ContentEncodingError):
-                raise HttpUndecodable from exc
-            raise HttpLost("the connection was lost before the response was complete") from exc
         except aiohttp.ClientError as exc:
-            raise HttpLost(str(exc) or "the connection was lost") from exc
+            raise _broken_off(exc) from exc
 
     async def whole(self, max_bytes: int) -> tuple[bytes, bool]:
         """As much of the body as is allowed, and whether that is all of it."""
         content = bytearray()
-        async with self.body() as pieces:
-            async for piece in pieces:
+        try:
+            while piece := await self.response.content.readany():
                 content += piece
                 if len(content) > max_bytes:
                     return bytes(content[:max_bytes]), False
+        except aiohttp.ClientError as exc:
+            raise _broken_off(exc) from exc
         return bytes(content), True
 
 
@@ -213,6 +211,15 @@ async def _once(request: aiohttp.ClientRequest, send: ClientHandlerType) -> aioh
         raise HttpLost("the server hung up without a response") from exc
     except aiohttp.ClientOSError as exc:
         raise HttpLost("the connection was lost") from exc
+
+
+def _broken_off(error: aiohttp.ClientError) -> Exception:
+    """What kept a body from its end."""
+    if isinstance(error, aiohttp.ClientPayloadError):
+        if isinstance(error.__cause__, ContentEncodingError):
+            return HttpUndecodable()
+        return HttpLost("the connection was lost before the response was complete")
+    return HttpLost(str(error) or "the connection was lost")
 
 
 def _checked(headers: Mapping[str, str]) -> CIMultiDict[str]:

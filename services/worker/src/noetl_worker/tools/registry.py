@@ -31,7 +31,8 @@ class ToolRegistry:
         outcome = await self._outcome(call)
         duration_ms = round((self._clock() - started) * 1000, 3)
         # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
-        outcome = _without_keychain(outcome, secrets_in_names(call.visible))
+        if call.keychain or "keychain" in call.names:
+            outcome = _without_keychain(outcome, secrets_in_names(call.visible))
         return replace(outcome, meta=OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 
     async def _outcome(self, call: ToolCall) -> Outcome:
