@@ -290,7 +290,9 @@ def test_a_lease_must_outlive_a_missed_heartbeat() -> None:
 
 def test_the_settings_have_defaults() -> None:
     env = Env({})
-    assert OwnershipSettings.read(env) == OwnershipSettings(shard_count=64, lease_seconds=30.0, heartbeat_seconds=10.0)
+    settings = OwnershipSettings.read(env)
+    assert settings == OwnershipSettings(shard_count=64, lease_seconds=24.0, heartbeat_seconds=6.0)
+    assert settings.lease_seconds + settings.heartbeat_seconds <= 30.0, "shards of the dead are served again by then"
     env.check()
 
 

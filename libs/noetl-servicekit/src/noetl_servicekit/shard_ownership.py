@@ -54,8 +54,9 @@ class OwnershipSettings:
         """The caller checks `env`, together with everything else that it reads."""
         settings = cls(
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
-            lease_seconds=env.number("NOETL_SHARD_LEASE_SEC", default=30.0, minimum=0.5),
-            heartbeat_seconds=env.number("NOETL_SHARD_HEARTBEAT_SEC", default=10.0, minimum=0.05),
+            # Together half a minute: what a dead replica had is served again by then, whoever is slow to notice.
+            lease_seconds=env.number("NOETL_SHARD_LEASE_SEC", default=24.0, minimum=0.5),
+            heartbeat_seconds=env.number("NOETL_SHARD_HEARTBEAT_SEC", default=6.0, minimum=0.05),
         )
         env.require(
             settings.heartbeat_seconds * 2 <= settings.lease_seconds,
