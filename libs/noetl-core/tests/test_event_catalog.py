@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from noetl_core.catalog import event_type, is_reserved, known_types, spec_of, to_draft, typed
 from noetl_core.commands.events import CallDone, CommandIssued
-from noetl_core.envelope import Draft, Envelope, encode_body, parse_body
+from noetl_core.envelope import Draft, Envelope, StreamSpelling, parse_body
 from noetl_core.errors import Corrupt
 from noetl_core.events import is_allowed_after_end, is_terminal
 from noetl_core.executions.events import PlaybookInitialized, StepExited, WorkflowInitialized
@@ -23,19 +23,8 @@ EVENTS = [
 
 
 def stored(draft: Draft) -> Envelope:
-    return parse_body(
-        encode_body(
-            draft,
-            event_id=1,
-            tenant_id="acme",
-            organization_id="ops",
-            execution_id=2,
-            event_time=datetime(2026, 1, 1, tzinfo=UTC),
-            producer="",
-            parent_execution_id="",
-            content_sha256=draft.content_sha256(),
-        )
-    )
+    spelling = StreamSpelling(tenant_id="acme", organization_id="ops", execution_id=2)
+    return parse_body(spelling.spell(draft, 1, datetime(2026, 1, 1, tzinfo=UTC)).body)
 
 
 @pytest.mark.parametrize("content", EVENTS, ids=lambda content: type(content).__name__)

@@ -9,11 +9,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
-from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, check_result_shape, encode_body, spell
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, StreamSpelling, check_result_shape
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.events import is_terminal
 from noetl_core.sharding import shard_of
-from noetl_core.values import dataclass
+from noetl_core.values import dataclass, new_tuple
 
 END_KEY = "execution/end"
 """All terminal events of an execution share this key, so that exactly one of them can win."""
@@ -180,6 +180,7 @@ MAX_DRAFTS = 10_000
 MAX_REQUEST_BYTES = 6 * 1024 * 1024
 """Of all bodies together: the answer has them too, and must fit into a message."""
 
+_BACKSLASH = ord("\\")
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
 
@@ -189,10 +190,18 @@ def prepare(
     """Check what can be checked, and encode what can be encoded, before any lock is held."""
     _check_shape(request)
     streams: list[PreparedStream] = []
+    total = 0
     for stream in request.streams:
-        drafts = tuple(_prepare_draft(request, stream, draft, next_event_id(), now) for draft in stream.drafts)
+        spelling = StreamSpelling(
+            tenant_id=request.tenant_id,
+            organization_id=request.organization_id,
+            execution_id=stream.execution_id,
+            producer=request.producer,
+            parent_execution_id=stream.start.parent_execution_id if stream.start else None,
+        )
+        drafts = tuple([_prepare_draft(spelling, draft, next_event_id(), now) for draft in stream.drafts])
+        total += sum([len(draft.body) for draft in drafts])
         streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
-    total = sum(len(draft.body) for stream in streams for draft in stream.drafts)
     if total > MAX_REQUEST_BYTES:
         raise InvalidInput(f"an append has {total} bytes, at most {MAX_REQUEST_BYTES} are allowed: split it")
     return PreparedRequest(request, tuple(streams))
@@ -218,53 +227,45 @@ def _check_shape(request: AppendRequest) -> None:
             raise InvalidInput(f"a hint follows execution {hint.execution_id}, which the append does not name")
 
 
-def _prepare_draft(
-    request: AppendRequest, stream: StreamAppend, draft: Draft, event_id: int, now: datetime
-) -> PreparedDraft:
+def _prepare_draft(spelling: StreamSpelling, draft: Draft, event_id: int, now: datetime) -> PreparedDraft:
     _check_draft(draft)
-    spelt = spell(draft)
     event_time = draft.event_time or now
-    parent = stream.start.parent_execution_id if stream.start else None
-    body = encode_body(
-        draft,
-        event_id=event_id,
-        tenant_id=request.tenant_id,
-        organization_id=request.organization_id,
-        execution_id=stream.execution_id,
-        event_time=event_time,
-        producer=request.producer,
-        parent_execution_id=str(parent) if parent else "",
-        content_sha256=spelt.content_sha256,
-        spelt=spelt,
-    )
+    content_sha256, body, result = spelling.spell(draft, event_id, event_time)
     if len(body) > MAX_BODY_BYTES:
         raise InvalidInput(
             f"{draft.event_type} has {len(body)} bytes, an event has at most {MAX_BODY_BYTES}: store data as a payload"
         )
-    if b"\\u0000" in body:  # the only spelling that canonical JSON has for it
+    # The only spelling that canonical JSON has for it; that there is no backslash at all is found much sooner.
+    if _BACKSLASH in body and b"\\u0000" in body:
         _refuse_zero_characters(draft)
-    result = spelt.result if draft.result is not None else None
-    return PreparedDraft(draft, event_id, event_time, spelt.content_sha256, body, result)
+    return new_tuple(PreparedDraft, (draft, event_id, event_time, content_sha256, body, result))
 
 
 def _check_draft(draft: Draft) -> None:
-    if not _is_event_type(draft.event_type):
-        raise InvalidInput(f"{draft.event_type[:140]!r} is no event type")
-    if not draft.idempotency_key:
-        raise InvalidInput(f"{draft.event_type} has no idempotency key")
-    if is_terminal(draft.event_type) != (draft.idempotency_key == END_KEY):
-        raise InvalidInput(f"{draft.event_type}: terminal events, and only they, have the key {END_KEY!r}")
-    if draft.aggregate_type != EXECUTION_AGGREGATE and not draft.aggregate_id:
-        raise InvalidInput(f"{draft.event_type} is about a {draft.aggregate_type} and does not say which")
-    if max(map(len, _indexed_texts(draft))) > MAX_NAME_CHARACTERS:
-        raise InvalidInput(f"{draft.event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
+    event_type, key, aggregate_id = draft.event_type, draft.idempotency_key, draft.aggregate_id
+    is_end = _ends_execution(event_type)
+    if not key:
+        raise InvalidInput(f"{event_type} has no idempotency key")
+    if is_end != (key == END_KEY):
+        raise InvalidInput(f"{event_type}: terminal events, and only they, have the key {END_KEY!r}")
+    if not aggregate_id and draft.aggregate_type != EXECUTION_AGGREGATE:
+        raise InvalidInput(f"{event_type} is about a {draft.aggregate_type} and does not say which")
+    meta = draft.meta
+    if (
+        len(key) + len(aggregate_id) + len(draft.aggregate_type) + len(draft.stage_id) + len(draft.frame_id)
+        + len(draft.command_id) > MAX_NAME_CHARACTERS
+        or (meta and ("loop_id" in meta or "epoch_id" in meta))
+    ) and max(map(len, _indexed_texts(draft))) > MAX_NAME_CHARACTERS:  # fmt: skip
+        raise InvalidInput(f"{event_type}: keys, names and ids have at most {MAX_NAME_CHARACTERS} characters")
     if draft.result is not None:
         check_result_shape(draft.result)
 
 
 @lru_cache(maxsize=4096)
-def _is_event_type(name: str) -> bool:
-    return _EVENT_TYPE.fullmatch(name) is not None
+def _ends_execution(event_type: str) -> bool:
+    if _EVENT_TYPE.fullmatch(event_type) is None:
+        raise InvalidInput(f"{event_type[:140]!r} is no event type")
+    return is_terminal(event_type)
 
 
 def _indexed_texts(draft: Draft) -> tuple[str, ...]:
@@ -276,10 +277,7 @@ def _indexed_texts(draft: Draft) -> tuple[str, ...]:
         draft.frame_id,
         draft.command_id,
     )
-    meta = draft.meta
-    if not meta or ("loop_id" not in meta and "epoch_id" not in meta):
-        return texts
-    extracts = (meta.get("loop_id"), meta.get("epoch_id"))
+    extracts = (draft.meta.get("loop_id"), draft.meta.get("epoch_id"))
     return (*texts, *(text for text in extracts if isinstance(text, str)))
 
 

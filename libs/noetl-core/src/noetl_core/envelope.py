@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, fields
 from datetime import datetime
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
-from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, decode, encode, native, sha256_hex
+from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, decode, encode, native
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
 from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
-from noetl_core.values import dataclass
+from noetl_core.values import dataclass, new_tuple
 
 EXECUTION_AGGREGATE = "execution"
 
@@ -21,8 +22,15 @@ RESULT_KEYS = frozenset({"status", "reference", "parent_ref", "context"})
 RESULT_STATUSES = frozenset({"ok", "error", "skipped", "break", "retry"})
 FORBIDDEN_CONTEXT_KEYS = frozenset({"rows", "columns", "data", "response", "result", "payload"})
 
-_time_text = lru_cache(maxsize=256)(format_time)
-"""Events of one append share their times."""
+_LONGEST_NAME = 256
+"""Of a node, if what events of its kind have in common is to be kept."""
+
+
+@lru_cache(maxsize=256)
+def time_bytes(moment: datetime) -> bytes:
+    """Events of one append share their times."""
+    return format_time(moment).encode()
+
 
 _NOT_CONTENT = frozenset({"locality", "worker_locator", "source_locality", "placement"})
 """Facts about where work ran; two deliveries of the same fact may differ in them."""
@@ -54,40 +62,42 @@ class Draft:
 
     def content_sha256(self) -> str:
         """What makes two drafts the same fact: not time, producer, trace, locality or ids."""
-        return spell(self).content_sha256
+        try:
+            return _spell_content(self)[-1]
+        except TypeError:
+            _refuse_surrogates(self)
+            raise
 
 
 class Spelt(NamedTuple):
-    """The parts of a draft that take longest to encode, encoded once for everybody who needs them."""
+    """A draft as bytes."""
 
-    meta: bytes
-    result: bytes
-    payload_ref: bytes
     content_sha256: str
+    body: bytes
+    result: bytes | None
+    """The result by itself, as it is spelt in the body."""
 
 
-def spell(draft: Draft) -> Spelt:
-    """Encode the nested parts of a draft, and digest its content."""
-    raw = draft.meta
-    meta = _spelt(raw) if raw else b"{}"
-    result = b"null" if draft.result is None else _spelt(draft.result)
-    ref = b"null" if draft.payload_ref is None else encode(draft.payload_ref.to_json())
-    content_meta = meta
+def _spell_content(draft: Draft) -> tuple[_Kind, bytes, bytes, bytes, bytes, str]:
+    """The kind of a draft, its nested parts as bytes, and the digest of its content.
+
+    Put together in the order of keys that RFC 8785 wants; tests hold it to be equal to what `encode` gives.
+    """
+    raw, raw_result, raw_ref, node_name = draft.meta, draft.result, draft.payload_ref, draft.node_name
+    meta = content_meta = (raw.spelt if type(raw) is SpeltObject else _spelt(raw)) if raw else b"{}"
+    result = b"null" if raw_result is None else _spelt(raw_result)
+    ref = b"null" if raw_ref is None else encode(raw_ref.to_json())
     if raw and not _NOT_CONTENT.isdisjoint(raw):
         content_meta = encode({key: value for key, value in raw.items() if key not in _NOT_CONTENT})
-    content = _join(
-        {
-            "aggregate_id": "" if draft.aggregate_type == EXECUTION_AGGREGATE else draft.aggregate_id,
-            "aggregate_type": draft.aggregate_type,
-            "event_type": draft.event_type,
-            "meta": native.spelt(content_meta),
-            "node_name": draft.node_name,
-            "payload_ref": native.spelt(ref),
-            "result": native.spelt(result),
-            "schema_version": draft.schema_version,
-        }
-    )
-    return Spelt(meta, result, ref, sha256_hex(content))
+    kind_of = _known_kind if len(node_name) <= _LONGEST_NAME else _make_kind
+    kind = kind_of(draft.event_type, draft.schema_version, draft.aggregate_type, node_name)
+    is_execution, before, between, after, _, _, _, _ = kind
+    about = native.text(draft.aggregate_id) if draft.aggregate_id else b'""'
+    content = (
+        b'{"aggregate_id":', b'""' if is_execution else about, before, content_meta, between, ref,
+        b',"result":', result, after,
+    )  # fmt: skip
+    return kind, about, meta, result, ref, sha256(b"".join(content)).hexdigest()
 
 
 def _spelt(value: Mapping[str, Any]) -> bytes:
@@ -96,12 +106,45 @@ def _spelt(value: Mapping[str, Any]) -> bytes:
     return encode(value if type(value) is dict else dict(value))
 
 
-def _join(parts: dict[str, Any]) -> bytes:
-    """An object whose parts are in the order that RFC 8785 wants; tests hold it to be equal to what `encode` gives."""
-    try:
-        return native.join(parts)
-    except TypeError:
-        raise NotCanonical("a lone surrogate", path="a text of the event") from None
+def _refuse_surrogates(draft: Draft) -> None:
+    """Texts with lone ones cannot be spelt; looked for only when that has failed."""
+    for one in fields(draft):
+        _refuse_surrogate(getattr(draft, one.name), one.name)
+
+
+def _refuse_surrogate(value: object, name: str) -> None:
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise NotCanonical("a lone surrogate", path=name)
+
+
+class _Kind(NamedTuple):
+    """What events of one kind have in common, as it stands in their content and in their bodies."""
+
+    is_execution: bool
+    content_type: bytes
+    content_node: bytes
+    content_schema: bytes
+    aggregate_type: bytes
+    event_type: bytes
+    node_name: bytes
+    schema: bytes
+
+
+def _make_kind(event_type: str, schema_version: int, aggregate_type: str, node_name: str) -> _Kind:
+    event, aggregate, node = map(native.text, (event_type, aggregate_type, node_name))
+    return _Kind(
+        is_execution=aggregate_type == EXECUTION_AGGREGATE,
+        content_type=b',"aggregate_type":%b,"event_type":%b,"meta":' % (aggregate, event),
+        content_node=b',"node_name":%b,"payload_ref":' % node,
+        content_schema=b',"schema_version":%d}' % schema_version,
+        aggregate_type=b',"aggregate_type":%b' % aggregate,
+        event_type=b'","event_type":%b,"execution_id":' % event,
+        node_name=b',"node_name":%b' % node if node_name else b"",
+        schema=b',"schema_name":%b,"schema_version":%d' % (native.text(f"noetl.{event_type}"), schema_version),
+    )
+
+
+_known_kind = lru_cache(maxsize=4096)(_make_kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +196,20 @@ def chain_checksum(
     *, prev_checksum: str, stream_version: int, aggregate_version: int, ingest_time: datetime, body: bytes
 ) -> str:
     """Checksum that seals an event's body to its place and to the event before it."""
-    place = (
-        f'{prev_checksum}\n{{"aggregate_version":{aggregate_version},'
-        f'"ingest_time":"{_time_text(ingest_time)}","stream_version":{stream_version}}}\n'
+    return link_checksum(prev_checksum, stream_version, aggregate_version, time_bytes(ingest_time), body)
+
+
+def link_checksum(
+    prev_checksum: str, stream_version: int, aggregate_version: int, ingest_time: bytes, body: bytes
+) -> str:
+    """As `chain_checksum`, with the time as `time_bytes` gives it."""
+    place = b'%b\n{"aggregate_version":%d,"ingest_time":"%b","stream_version":%d}\n' % (
+        prev_checksum.encode(),
+        aggregate_version,
+        ingest_time,
+        stream_version,
     )
-    return sha256_hex(place.encode() + body)
+    return sha256(place + body).hexdigest()
 
 
 def verify_link(event: StoredEvent) -> None:
@@ -195,67 +247,71 @@ def check_result_shape(result: Mapping[str, Any]) -> None:
         raise InvalidInput(f"data never rides in events: {sorted(inline)} in the result's context")
 
 
-def encode_body(
-    draft: Draft,
-    *,
-    event_id: int,
-    tenant_id: str,
-    organization_id: str,
-    execution_id: int,
-    event_time: datetime,
-    producer: str,
-    parent_execution_id: str,
-    content_sha256: str,
-    spelt: Spelt | None = None,
-) -> bytes:
-    """Canonical bytes of everything about an event that does not depend on its place; absent facts are left out.
+class StreamSpelling:
+    """Spells the events of one stream: what all of them have is spelt once."""
 
-    Put together in the order of keys that RFC 8785 wants.
-    """
-    spelt = spelt or spell(draft)
-    stream_id = str(execution_id)
-    parts: dict[str, Any] = {
-        "aggregate_id": draft.aggregate_id or stream_id,
-        "aggregate_type": draft.aggregate_type,
-    }
-    if draft.causation_id:
-        parts["causation_id"] = draft.causation_id
-    if draft.command_id:
-        parts["command_id"] = draft.command_id
-    parts["content_sha256"] = content_sha256
-    if draft.correlation_id:
-        parts["correlation_id"] = draft.correlation_id
-    parts["event_id"] = str(event_id)
-    parts["event_time"] = _time_text(event_time)
-    parts["event_type"] = draft.event_type
-    parts["execution_id"] = stream_id
-    if draft.frame_id:
-        parts["frame_id"] = draft.frame_id
-    parts["idempotency_key"] = draft.idempotency_key
-    if draft.meta:
-        parts["meta"] = native.spelt(spelt.meta)
-    if draft.node_name:
-        parts["node_name"] = draft.node_name
-    parts["organization_id"] = organization_id
-    if draft.parent_event_id:
-        parts["parent_event_id"] = draft.parent_event_id
-    if parent_execution_id:
-        parts["parent_execution_id"] = parent_execution_id
-    if draft.payload_ref is not None:
-        parts["payload_ref"] = native.spelt(spelt.payload_ref)
-    if producer:
-        parts["producer"] = producer
-    if draft.result:
-        parts["result"] = native.spelt(spelt.result)
-    parts["schema_name"] = f"noetl.{draft.event_type}"
-    parts["schema_version"] = draft.schema_version
-    if draft.stage_id:
-        parts["stage_id"] = draft.stage_id
-    parts["stream_id"] = stream_id
-    parts["tenant_id"] = tenant_id
-    if draft.trace:
-        parts["trace"] = draft.trace
-    return _join(parts)
+    def __init__(
+        self,
+        *,
+        tenant_id: str,
+        organization_id: str,
+        execution_id: int,
+        producer: str = "",
+        parent_execution_id: int | None = None,
+    ) -> None:
+        for text in (tenant_id, organization_id, producer):
+            if not text.isascii():
+                _refuse_surrogate(text, "whose events they are")
+        self._own_id = b'"%d"' % execution_id
+        self._organization = b',"organization_id":%b' % native.text(organization_id)
+        self._parent = _member(b',"parent_execution_id":', str(parent_execution_id or ""))
+        self._producer = _member(b',"producer":', producer)
+        self._tail = b',"stream_id":%b,"tenant_id":%b' % (self._own_id, native.text(tenant_id))
+
+    def spell(self, draft: Draft, event_id: int, event_time: datetime) -> Spelt:
+        """The digest of its content, and canonical bytes of everything about an event that does not depend on its
+        place: absent facts are left out, and the others put together in the order of keys that RFC 8785 wants."""
+        try:
+            kind, about, meta, result, payload_ref, content_sha256 = _spell_content(draft)
+            _, _, _, _, aggregate_type, event_type, node_name, schema = kind
+            own_id, raw_result = self._own_id, draft.result
+            parts = (
+                b'{"aggregate_id":',
+                about if draft.aggregate_id else own_id,
+                aggregate_type,
+                _member(b',"causation_id":', text) if (text := draft.causation_id) else b"",
+                _member(b',"command_id":', text) if (text := draft.command_id) else b"",
+                b',"content_sha256":"%b"' % content_sha256.encode(),
+                _member(b',"correlation_id":', text) if (text := draft.correlation_id) else b"",
+                b',"event_id":"%d","event_time":"' % event_id,
+                time_bytes(event_time),
+                event_type,
+                own_id,
+                _member(b',"frame_id":', text) if (text := draft.frame_id) else b"",
+                b',"idempotency_key":',
+                native.text(draft.idempotency_key),
+                b',"meta":' + meta if draft.meta else b"",
+                node_name,
+                self._organization,
+                _member(b',"parent_event_id":', text) if (text := draft.parent_event_id) else b"",
+                self._parent,
+                b',"payload_ref":' + payload_ref if draft.payload_ref is not None else b"",
+                self._producer,
+                b',"result":' + result if raw_result else b"",
+                schema,
+                _member(b',"stage_id":', text) if (text := draft.stage_id) else b"",
+                self._tail,
+                _member(b',"trace":', text) if (text := draft.trace) else b"",
+                b"}",
+            )
+        except TypeError:
+            _refuse_surrogates(draft)
+            raise
+        return new_tuple(Spelt, (content_sha256, b"".join(parts), None if raw_result is None else result))
+
+
+def _member(name: bytes, text: str) -> bytes:
+    return name + native.text(text) if text else b""
 
 
 def trace_of(body: bytes) -> str:

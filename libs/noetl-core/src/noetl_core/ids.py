@@ -44,7 +44,9 @@ class Snowflake:
     def next(self, now_ms: int) -> int:
         """A new id for a moment, given as Unix milliseconds."""
         # A tick is the time with the sequence below it, so a full sequence carries into the next millisecond.
-        tick = max((now_ms - SNOWFLAKE_EPOCH_MS) << _SEQUENCE_BITS, self._last_tick + 1)
+        tick = (now_ms - SNOWFLAKE_EPOCH_MS) << _SEQUENCE_BITS
+        if tick <= self._last_tick:
+            tick = self._last_tick + 1
         if now_ms < SNOWFLAKE_EPOCH_MS or tick > _MAX_TICK:
             raise InvalidInput(f"no snowflake can tell the time {now_ms} ms; is the clock right?")
         self._last_tick = tick

@@ -20,7 +20,7 @@ from noetl_core.append import (
     PreparedStream,
     StreamStart,
 )
-from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, chain_checksum
+from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, link_checksum, time_bytes
 from noetl_core.errors import (
     AlreadyExists,
     AlreadyTerminal,
@@ -33,7 +33,7 @@ from noetl_core.errors import (
     VersionConflict,
 )
 from noetl_core.events import is_allowed_after_end, is_terminal
-from noetl_core.values import replace
+from noetl_core.values import new_tuple, replace
 
 
 class _Overlay:
@@ -42,18 +42,20 @@ class _Overlay:
 
     def __init__(self, view: LogView, below: _Overlay | None = None) -> None:
         self.view = view
-        self._below = below
+        self.below = below
         self.heads: dict[int, Head] = {}
-        self.keys: dict[tuple[int, str], KnownKey] = {}
-        self.aggregates: dict[tuple[int, str], int] = {}
+        self.keys: dict[int, dict[str, PlacedEvent]] = {}
+        self.aggregates: dict[int, dict[str, int]] = {}
         self.started: dict[tuple[str, str, str], KnownKey] = {}
         self.created: list[tuple[int, StreamStart]] = []
         self.events: list[PlacedEvent] = []
 
     def absorb(self, accepted: _Overlay) -> None:
         self.heads.update(accepted.heads)
-        self.keys.update(accepted.keys)
-        self.aggregates.update(accepted.aggregates)
+        for execution_id, keys in accepted.keys.items():
+            self.keys.setdefault(execution_id, {}).update(keys)
+        for execution_id, versions in accepted.aggregates.items():
+            self.aggregates.setdefault(execution_id, {}).update(versions)
         self.started.update(accepted.started)
         self.created.extend(accepted.created)
         self.events.extend(accepted.events)
@@ -61,21 +63,14 @@ class _Overlay:
     def head(self, execution_id: int) -> Head | None:
         found = self.heads.get(execution_id)
         if found is None:
-            found = self._below.head(execution_id) if self._below else self.view.heads.get(execution_id)
+            found = self.below.head(execution_id) if self.below else self.view.heads.get(execution_id)
         return found
-
-    def known(self, execution_id: int, key: str) -> KnownKey | None:
-        where = (execution_id, key)
-        found = self.keys.get(where)
-        if found is None and self._below is not None:
-            found = self._below.keys.get(where)
-        return found if found is not None else self.view.keys.get(where)
 
     def start(self, tenant_id: str, organization_id: str, key: str) -> KnownKey | None:
         where = (tenant_id, organization_id, key)
         found = self.started.get(where)
         if found is None:
-            found = self._below.start(tenant_id, organization_id, key) if self._below else self.view.started.get(where)
+            found = self.below.start(tenant_id, organization_id, key) if self.below else self.view.started.get(where)
         return found
 
     def remember_start(self, head: Head, first: KnownKey) -> None:
@@ -84,13 +79,27 @@ class _Overlay:
         if start_key:
             self.started[(head.tenant_id, head.organization_id, start_key)] = first
 
-    def aggregate_version(self, execution_id: int, aggregate_id: str) -> int:
-        where = (execution_id, aggregate_id)
-        if where in self.aggregates:
-            return self.aggregates[where]
-        if self._below:
-            return self._below.aggregate_version(execution_id, aggregate_id)
-        return self.view.aggregate_versions.get(where, 0)
+
+class _Keys:
+    """The idempotency keys of one stream that are taken."""
+
+    def __init__(self, execution_id: int, overlay: _Overlay) -> None:
+        self.execution_id = execution_id
+        self.taken = overlay.keys.setdefault(execution_id, {})
+        self._taken_before = overlay.below.keys.get(execution_id) if overlay.below else None
+        self._log = overlay.view.keys
+
+    def known(self, key: str) -> KnownKey | None:
+        placed = self.taken.get(key)
+        if placed is None and self._taken_before:
+            placed = self._taken_before.get(key)
+        if placed is not None:
+            return _known(placed)
+        return self._log.get((self.execution_id, key)) if self._log else None
+
+
+def _known(placed: PlacedEvent) -> KnownKey:
+    return KnownKey(placed.prepared.content_sha256, placed.prepared.event_id, placed.stored)
 
 
 def number(requests: Sequence[PreparedRequest], view: LogView) -> Numbered:
@@ -174,21 +183,23 @@ def _number_stream(request: AppendRequest, stream: PreparedStream, overlay: _Ove
     expected = stream.append.expected_stream_version
     if expected is not None and expected != head.version and not _all_known(head, stream, overlay):
         raise VersionConflict(subject=f"execution {head.execution_id}", expected=expected, current=head.version)
-    tail = _Tail(head, overlay)
+    keys = _Keys(head.execution_id, overlay)
+    tail = _Tail(head, keys, overlay)
     appended: list[Appended] = []
     for draft in stream.drafts:
-        duplicate = _duplicate_of(head.execution_id, draft, overlay)
+        duplicate = _duplicate_of(draft, keys)
         if duplicate is not None:
             appended.append(Appended(event=duplicate.event, duplicate=True))
         else:
-            appended.append(Appended(tail.place(draft), False))
+            appended.append(new_tuple(Appended, (tail.place(draft), False)))
     overlay.heads[head.execution_id] = tail.head()
     return tuple(appended)
 
 
 def _all_known(head: Head, stream: PreparedStream, overlay: _Overlay) -> bool:
     """Whether the stream's drafts are all duplicates; asked only where the answer matters, since it looks twice."""
-    return all(_duplicate_of(head.execution_id, draft, overlay) is not None for draft in stream.drafts)
+    keys = _Keys(head.execution_id, overlay)
+    return all(_duplicate_of(draft, keys) is not None for draft in stream.drafts)
 
 
 def _first_start(request: AppendRequest, start: StreamStart | None, overlay: _Overlay) -> KnownKey | None:
@@ -226,32 +237,30 @@ def _repeated_start(
     request: AppendRequest, stream: PreparedStream, head: Head, overlay: _Overlay
 ) -> tuple[Appended, ...]:
     """A start that is sent again is answered; another one under a taken id is not."""
-    known = (
-        [_duplicate_of(head.execution_id, draft, overlay) for draft in stream.drafts]
-        if _belongs(head, request)
-        else [None]
-    )
+    keys = _Keys(head.execution_id, overlay)
+    known = [_duplicate_of(draft, keys) for draft in stream.drafts] if _belongs(head, request) else [None]
     found = tuple(Appended(event=one.event, duplicate=True) for one in known if one is not None)
     if len(found) < len(known):
         raise AlreadyExists(f"execution {head.execution_id} exists already")
     return found
 
 
-def _duplicate_of(execution_id: int, draft: PreparedDraft, overlay: _Overlay) -> KnownKey | None:
+def _duplicate_of(draft: PreparedDraft, keys: _Keys) -> KnownKey | None:
     key = draft.draft.idempotency_key
-    known = overlay.known(execution_id, key)
+    known = keys.known(key)
     if known is None or known.content_sha256 == draft.content_sha256:
         return known
     if key == END_KEY:
-        raise AlreadyTerminal(str(execution_id))
+        raise AlreadyTerminal(str(keys.execution_id))
     raise KeyTaken(key=key, event_id=str(known.event_id), stream_version=known.event.stream_version)
 
 
 class _Tail:
     """Where a stream ends while drafts are being placed behind each other."""
 
-    def __init__(self, head: Head, overlay: _Overlay) -> None:
+    def __init__(self, head: Head, keys: _Keys, overlay: _Overlay) -> None:
         self._head = head
+        self._keys = keys.taken
         self._overlay = overlay
         self._own_id = str(head.execution_id)
         self._version = head.version
@@ -259,6 +268,8 @@ class _Tail:
         self._terminal = head.terminal
         now = overlay.view.now
         self._ingest_time = now if head.ingest_time is None else max(head.ingest_time, now)
+        self._time = time_bytes(self._ingest_time)
+        self._aggregates = overlay.aggregates.setdefault(head.execution_id, {})
 
     def head(self) -> Head:
         """The head after everything that was placed."""
@@ -274,30 +285,24 @@ class _Tail:
 
     def place(self, prepared: PreparedDraft) -> StoredEvent:
         """The next event of the stream, if nothing forbids it."""
-        draft, head, overlay = prepared.draft, self._head, self._overlay
+        draft, _, _, _, body, _ = prepared
         if self._terminal and not is_allowed_after_end(draft.event_type):
-            raise AlreadyTerminal(str(head.execution_id))
-        if draft.not_before is not None and overlay.view.now < draft.not_before:
+            raise AlreadyTerminal(self._own_id)
+        if draft.not_before is not None and self._overlay.view.now < draft.not_before:
             raise TooEarly(f"{draft.event_type} may not happen before {draft.not_before.isoformat()}")
         aggregate_id = draft.aggregate_id or self._own_id
         aggregate_version = self._next_aggregate_version(draft, aggregate_id)
-        version, before = self._version + 1, self._checksum
-        checksum = chain_checksum(
-            prev_checksum=before,
-            stream_version=version,
-            aggregate_version=aggregate_version,
-            ingest_time=self._ingest_time,
-            body=prepared.body,
-        )
-        stored = StoredEvent(prepared.body, version, aggregate_version, self._ingest_time, before, checksum)
-        self._version, self._checksum = version, checksum
+        self._version = version = self._version + 1
+        before = self._checksum
+        self._checksum = checksum = link_checksum(before, version, aggregate_version, self._time, body)
+        stored = new_tuple(StoredEvent, (body, version, aggregate_version, self._ingest_time, before, checksum))
         if is_terminal(draft.event_type):
             self._terminal = True
-        known = KnownKey(prepared.content_sha256, prepared.event_id, stored)
-        overlay.keys[(head.execution_id, draft.idempotency_key)] = known
+        placed = new_tuple(PlacedEvent, (stored, prepared, self._head, aggregate_id))
+        self._keys[draft.idempotency_key] = placed
         if version == 1:
-            overlay.remember_start(head, known)
-        overlay.events.append(PlacedEvent(stored, prepared, head, aggregate_id))
+            self._overlay.remember_start(self._head, _known(placed))
+        self._overlay.events.append(placed)
         return stored
 
     def _next_aggregate_version(self, draft: Draft, aggregate_id: str) -> int:
@@ -305,9 +310,17 @@ class _Tail:
         if draft.aggregate_type == EXECUTION_AGGREGATE:
             current = self._version
         else:
-            current = self._overlay.aggregate_version(self._head.execution_id, aggregate_id)
-            self._overlay.aggregates[(self._head.execution_id, aggregate_id)] = current + 1
+            known = self._aggregates.get(aggregate_id)
+            current = self._aggregate_version_before(aggregate_id) if known is None else known
+            self._aggregates[aggregate_id] = current + 1
         expected = draft.expected_aggregate_version
         if expected is not None and expected != current:
             raise VersionConflict(subject=f"{draft.aggregate_type} {aggregate_id}", expected=expected, current=current)
         return current + 1
+
+    def _aggregate_version_before(self, aggregate_id: str) -> int:
+        """As earlier requests of the batch have left it, or as it is in the log."""
+        execution_id, below = self._head.execution_id, self._overlay.below
+        versions = below.aggregates.get(execution_id, {}) if below else {}
+        found = versions.get(aggregate_id)
+        return self._overlay.view.aggregate_versions.get((execution_id, aggregate_id), 0) if found is None else found

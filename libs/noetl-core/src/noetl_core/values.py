@@ -7,14 +7,21 @@ only the type checker asks, and it does so before the program runs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["dataclass", "replace"]
+__all__ = ["dataclass", "maker", "new_tuple", "replace"]
+
+Value = TypeVar("Value")
 
 if TYPE_CHECKING:
     from dataclasses import dataclass, replace
+
+    def new_tuple(kind: type[Value], fields: tuple[Any, ...], /) -> Value:
+        """A named tuple of all its fields in their order, for who makes thousands."""
+        ...
 else:
+    new_tuple = tuple.__new__
 
     def dataclass(*, frozen: bool, **options: Any) -> Callable[[type], type]:
         """As `dataclasses.dataclass`, for frozen ones: equal values are the same key, and the rest is trust."""
@@ -27,6 +34,16 @@ else:
         if copy is None:
             copy = _COPIES[kind] = _make_copy(kind)
         return copy(value, **changes)
+
+
+def maker(kind: type[Value]) -> Callable[..., Value]:
+    """A function that makes a dataclass from all its fields in their order, for who makes thousands.
+
+    By names it takes three times as long, of which most is finding out which name is which.
+    """
+    fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = dataclasses.fields
+    names = [field.name for field in fields(kind)]
+    return _function("make_value", kind, ", ".join(names), {name: name for name in names})
 
 
 _COPIES: Final[dict[type, Callable[..., Any]]] = {}
@@ -44,9 +61,15 @@ def _make_copy(kind: type) -> Callable[..., Any]:
     if not is_plain or not all(field.init for field in fields):
         return dataclasses.replace
     parameters = "".join(f", {field.name}=kept" for field in fields)
-    lines = [f"def copy(old, *{parameters}):", "    new = make(kind)"]
-    lines += [f"    new.{name} = old.{name} if {name} is kept else {name}" for name in (f.name for f in fields)]
+    kept = {field.name: f"old.{field.name} if {field.name} is kept else {field.name}" for field in fields}
+    return _function("copy", kind, f"old, *{parameters}", kept)
+
+
+def _function(name: str, kind: type, parameters: str, values: Mapping[str, str]) -> Callable[..., Any]:
+    """Sets each field of a new value to an expression."""
+    lines = [f"def {name}({parameters}):", "    new = make(kind)"]
+    lines += [f"    new.{field} = {value}" for field, value in values.items()]
     names: dict[str, Any] = {"kept": _KEPT, "make": object.__new__, "kind": kind}
     exec("\n".join([*lines, "    return new"]), names)  # noqa: S102 - made of the names of fields, as dataclasses does it
-    made: Callable[..., Any] = names["copy"]
+    made: Callable[..., Any] = names[name]
     return made

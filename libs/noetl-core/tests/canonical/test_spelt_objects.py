@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from noetl_core.canonical import JsonValue, SpeltObject, decode, encode, native, read_spelt
 from noetl_core.canonical.encoding import suits, write
-from noetl_core.canonical.values import MAX_SAFE_INTEGER
+from noetl_core.canonical.values import MAX_DEPTH, MAX_SAFE_INTEGER
 from noetl_core.errors import NotCanonical
 
 thorough = settings(deadline=None, derandomize=True, max_examples=100)
@@ -58,6 +58,37 @@ def test_canonical_bytes_are_read_as_the_strict_reader_does_it(value: dict[str, 
     assert encode(read) == data
     if isinstance(read, SpeltObject):
         assert read.spelt == data
+
+
+def nested(depth: int, inside: str) -> bytes:
+    return f'{{"a":{"[" * depth}{inside}{"]" * depth}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (nested(3, '{"b":[1,"2",null,true]}'), True),
+        (nested(3, "0.5"), True),
+        (nested(3, "1e16"), False),
+        (nested(3, "1e-7"), False),
+        (nested(3, "5.0"), False),
+        (nested(MAX_DEPTH - 1, "1"), True),
+        (f'{{"a":{MAX_SAFE_INTEGER},"b":-{MAX_SAFE_INTEGER}}}'.encode(), True),
+        ('{"\ue000":1,"\U00010000":2}'.encode(), False),
+        ('{"\U00010000":2,"\ue000":1}'.encode(), False),
+        ('{"\uffff":1}'.encode(), True),
+    ],
+)
+def test_only_what_the_careful_writer_spells_the_same_keeps_its_bytes(data: bytes, *, kept: bool) -> None:
+    read = read_spelt(data)
+
+    assert isinstance(read, SpeltObject) == kept
+    assert read == decode(data)
+    assert not kept or carefully(read) == data
+
+
+def test_what_is_nested_too_deep_to_be_written_again_is_not_kept() -> None:
+    assert not isinstance(read_spelt(nested(MAX_DEPTH, "1")), SpeltObject)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +140,14 @@ def test_an_object_that_keeps_its_bytes_cannot_be_changed() -> None:
 
 
 @thorough
-@given(st.dictionaries(NAMES, TEXT | st.integers(0, 99)), OBJECTS)
-def test_parts_are_joined_alike_with_and_without_the_fast_writer(texts: dict[str, str | int], part: JsonValue) -> None:
-    plain, data = native.PlainWriter(), encode(part)
-    names = sorted({*texts, "part"})
+@given(TEXT)
+def test_a_text_is_spelt_alike_with_and_without_the_fast_writer(text: str) -> None:
+    assert native.text(text) == native.PlainWriter().write(text) == carefully(text)
 
-    joined = native.join({name: texts.get(name, native.spelt(data)) for name in names if name != "part"})
 
-    assert joined == plain.join({name: texts[name] for name in names if name != "part"})
-    assert native.join({"part": native.spelt(data)}) == plain.join({"part": plain.Spelt(data)})
+def test_a_lone_surrogate_and_a_large_integer_are_nothing_to_spell() -> None:
+    for write_text in (native.text, native.PlainWriter().write):
+        with pytest.raises(TypeError):
+            write_text("\ud800")
     with pytest.raises(TypeError):
-        native.join({"text": "\ud800"})
-    with pytest.raises(TypeError):
-        plain.join({"text": "\ud800"})
+        native.write({"n": MAX_SAFE_INTEGER + 1})

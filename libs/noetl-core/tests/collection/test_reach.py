@@ -10,7 +10,7 @@ from noetl_core.canonical import sha256_hex
 from noetl_core.catalog import EventSpec, known_types, to_draft
 from noetl_core.collection.documents import HOLDING_JSON, documents_in, json_media_type
 from noetl_core.collection.reach import Reached, digests_in
-from noetl_core.envelope import encode_body
+from noetl_core.envelope import StreamSpelling
 from noetl_core.payloads import PayloadRef, refer_to
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,17 +68,8 @@ def body_of(content: object, *, holding: bool = False) -> bytes:
 
 
 def _body_of(content: object) -> bytes:
-    return encode_body(
-        to_draft(content, idempotency_key="k"),
-        event_id=1,
-        tenant_id="t",
-        organization_id="o",
-        execution_id=2,
-        event_time=NOW,
-        producer="test",
-        parent_execution_id="",
-        content_sha256=sha256_hex(b"the content"),
-    )
+    spelling = StreamSpelling(tenant_id="t", organization_id="o", execution_id=2, producer="test")
+    return spelling.spell(to_draft(content, idempotency_key="k"), 1, NOW).body
 
 
 @pytest.mark.parametrize(

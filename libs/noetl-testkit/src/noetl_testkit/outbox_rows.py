@@ -10,7 +10,7 @@ import asyncpg
 from noetl_contracts.messages import event_headers
 from noetl_contracts.subjects import event_subject
 from noetl_core.canonical import encode
-from noetl_core.envelope import Draft, StoredEvent, chain_checksum, encode_body
+from noetl_core.envelope import Draft, StoredEvent, StreamSpelling, chain_checksum
 from noetl_core.sharding import shard_of
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,19 +39,13 @@ def history(execution_id: int, length: int, *, tenant_id: str = "default") -> li
     """Events 1…length of an execution, chained as the log chains them."""
     events: list[OutboxEvent] = []
     checksum = ""
+    spelling = StreamSpelling(
+        tenant_id=tenant_id, organization_id="default", execution_id=execution_id, producer="test"
+    )
     for version in range(1, length + 1):
         event_id = execution_id * 1_000_000 + version
-        body = encode_body(
-            Draft(event_type="test.happened", idempotency_key=f"test/{version}", trace=TRACE),
-            event_id=event_id,
-            tenant_id=tenant_id,
-            organization_id="default",
-            execution_id=execution_id,
-            event_time=START,
-            producer="test",
-            parent_execution_id="",
-            content_sha256="",
-        )
+        draft = Draft(event_type="test.happened", idempotency_key=f"test/{version}", trace=TRACE)
+        body = spelling.spell(draft, event_id, START).body
         stored = StoredEvent(
             body=body,
             stream_version=version,

@@ -11,6 +11,9 @@ from noetl_core.canonical import encode
 _NOTIFY_LIMIT = 100
 """A notice has at most 8,000 bytes."""
 
+_BACKSLASH = ord("\\")
+"""Looked for first: one byte is found soon."""
+
 EVENTS_PER_ROW = 100
 """That a row of the outbox names: publishers take whole rows."""
 
@@ -66,12 +69,12 @@ def outbox_columns(numbered: Numbered) -> tuple[list[Any], ...]:
 
 def _spans(events: Sequence[PlacedEvent]) -> dict[int, tuple[int, int, int]]:
     """Shard, first and last version of what each stream gets; in between nothing is missing."""
-    spans: dict[int, tuple[int, int, int]] = {}
-    for stored, _, head, _ in events:
-        known = spans.get(head.execution_id)
-        first = stored.stream_version if known is None else known[1]
-        spans[head.execution_id] = (head.shard, first, stored.stream_version)
-    return spans
+    last = {event[2].execution_id: event for event in events}
+    first = {event[2].execution_id: event for event in reversed(events)}
+    return {
+        execution_id: (placed.head.shard, first[execution_id].stored.stream_version, placed.stored.stream_version)
+        for execution_id, placed in last.items()
+    }
 
 
 def _hint_rows(events: Sequence[PlacedEvent], hints: Sequence[Hint]) -> Iterator[OutboxRow]:
@@ -128,7 +131,7 @@ def commit_notices(numbered: Numbered) -> list[str]:
 
 def result_extract(spelt: bytes, result: Mapping[str, Any] | None) -> bytes:
     """A result as the text of a jsonb column, which has no U+0000: there it shows the replacement character."""
-    return encode(without_zeros(result)) if b"\\u0000" in spelt else spelt
+    return encode(without_zeros(result)) if _BACKSLASH in spelt and b"\\u0000" in spelt else spelt
 
 
 def text_or_none(value: object) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -16,6 +17,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.event_log import MovedHead, Scope
+from noetl_core.values import maker
 
 from noetl_contracts.mapping.times import moment, optional_timestamp, timestamp
 
@@ -90,30 +92,40 @@ def draft_message(draft: Draft) -> pb.Draft:
     )
 
 
+_make_draft = maker(Draft)
+_draft_fields = attrgetter(
+    "event_type", "idempotency_key", "schema_version", "aggregate_type", "aggregate_id", "node_name", "causation_id",
+    "correlation_id", "parent_event_id", "stage_id", "frame_id", "command_id", "result_json", "meta_json", "trace",
+)  # fmt: skip
+
+
 def draft(message: pb.Draft) -> Draft:
-    """A draft."""
-    return Draft(
-        event_type=message.event_type,
-        schema_version=message.schema_version or 1,
-        idempotency_key=message.idempotency_key,
-        aggregate_type=message.aggregate_type or EXECUTION_AGGREGATE,
-        aggregate_id=message.aggregate_id,
-        expected_aggregate_version=(
-            message.expected_aggregate_version if message.HasField("expected_aggregate_version") else None
-        ),
-        node_name=message.node_name,
-        event_time=moment(message.event_time) if message.HasField("event_time") else None,
-        causation_id=message.causation_id,
-        correlation_id=message.correlation_id,
-        parent_event_id=message.parent_event_id,
-        stage_id=message.stage_id,
-        frame_id=message.frame_id,
-        command_id=message.command_id,
-        result=_part(result_json, "result_json") if (result_json := message.result_json) else None,
-        payload_ref=payload_ref(message.payload_ref) if message.HasField("payload_ref") else None,
-        meta=_part(meta_json, "meta_json") if (meta_json := message.meta_json) else {},
-        not_before=moment(message.not_before) if message.HasField("not_before") else None,
-        trace=message.trace,
+    """A draft; a large append has thousands of them, so each field is read once, and most of them in one go."""
+    (
+        event_type, key, schema_version, aggregate_type, aggregate_id, node_name, causation_id,
+        correlation_id, parent_event_id, stage_id, frame_id, command_id, result_json, meta_json, trace,
+    ) = _draft_fields(message)  # fmt: skip
+    has = message.HasField
+    return _make_draft(
+        event_type,
+        key,
+        schema_version or 1,
+        aggregate_type or EXECUTION_AGGREGATE,
+        aggregate_id,
+        message.expected_aggregate_version if has("expected_aggregate_version") else None,
+        node_name,
+        moment(message.event_time) if has("event_time") else None,
+        causation_id,
+        correlation_id,
+        parent_event_id,
+        stage_id,
+        frame_id,
+        command_id,
+        _part(result_json, "result_json") if result_json else None,
+        payload_ref(message.payload_ref) if has("payload_ref") else None,
+        _part(meta_json, "meta_json") if meta_json else {},
+        moment(message.not_before) if has("not_before") else None,
+        trace,
     )
 
 
@@ -186,7 +198,7 @@ def _stream(message: pb.StreamAppend) -> StreamAppend:
         start = StreamStart(parent_execution_id=parse_id(parent) if parent else None)
     return StreamAppend(
         execution_id=parse_id(message.execution_id),
-        drafts=tuple(draft(one) for one in message.drafts),
+        drafts=tuple(map(draft, message.drafts)),
         expected_stream_version=(
             message.expected_stream_version if message.HasField("expected_stream_version") else None
         ),

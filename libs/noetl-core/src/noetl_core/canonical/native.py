@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from json import JSONEncoder
 from typing import Any, Final
 
@@ -15,47 +15,35 @@ _ENCODER: Final = JSONEncoder(
 class PlainWriter:
     """What an interpreter has by itself."""
 
-    class Spelt:
-        """Bytes that stand for themselves."""
-
-        def __init__(self, contents: bytes) -> None:
-            self.contents = contents
-
     def write(self, value: object) -> bytes:
         try:
             return _ENCODER.encode(value).encode()
         except UnicodeEncodeError as exc:
             raise TypeError("a lone surrogate") from exc
 
-    def join(self, parts: Mapping[str, Any]) -> bytes:
-        spelt = (b"%b:%b" % (self.write(name), self._part(value)) for name, value in parts.items())
-        return b"{%b}" % b",".join(spelt)
-
     def read(self, data: bytes) -> object:
         raise ValueError("there is no fast reader")
 
-    def _part(self, value: object) -> bytes:
-        return value.contents if isinstance(value, self.Spelt) else self.write(value)
 
-
-def _native() -> tuple[Callable[[object], bytes], Callable[[Mapping[str, Any]], bytes], Callable[[bytes], object], Any]:
+def _native() -> tuple[Callable[[object], bytes], Callable[[bytes], object], Callable[[str], bytes]]:
     try:
         orjson: Any = importlib.import_module("orjson")
     except ImportError:  # an interpreter that it is not made for
         plain = PlainWriter()
-        return plain.write, plain.join, plain.read, plain.Spelt
-    dumps, in_order = orjson.dumps, orjson.OPT_SORT_KEYS
+        return plain.write, plain.read, plain.write
+    dumps, options = orjson.dumps, orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 
     def write(value: object) -> bytes:
-        written: bytes = dumps(value, None, in_order)
+        written: bytes = dumps(value, None, options)
         return written
 
-    return write, dumps, orjson.loads, orjson.Fragment
+    return write, orjson.loads, dumps
 
 
-write, join, read, spelt = _native()
-"""`write` a container that suits; raises TypeError for lone surrogates, and for keys that only look like text.
+write, read, text = _native()
+"""`write` a container that suits; raises TypeError for lone surrogates, for keys that only look like text, and for
+integers beyond 2^53-1.
 
-`join` parts whose names are in order already: texts, integers and what is `spelt`. `read` leniently, for those who
-compare what they get with the bytes; raises ValueError.
+`read` leniently, for those who compare what they get with the bytes; raises ValueError. `text` spells one text, and
+raises TypeError for lone surrogates.
 """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn
 
 from noetl_core.canonical import native
 from noetl_core.canonical.decoding import decode
 from noetl_core.canonical.encoding import suits
-from noetl_core.canonical.values import JsonValue
+from noetl_core.canonical.values import MAX_DEPTH, JsonValue
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+"""Kinds of values that the fast writer spells canonically, or refuses."""
 
 
 class SpeltObject(dict[str, JsonValue]):
@@ -42,8 +45,28 @@ def read_spelt(data: bytes) -> JsonValue:
     """
     try:
         value = native.read(data)
-        if type(value) is dict and suits(value) and native.write(value) == data:
+        if type(value) is dict and _suits(value, data) and native.write(value) == data:
             return _keeping(value, data)
     except (ValueError, TypeError):
         pass  # the strict reader says what is wrong, or takes what this one does not
     return decode(data)
+
+
+def _suits(value: dict[str, Any], data: bytes) -> bool:
+    """Names that are ASCII are in the order that RFC 8785 wants, and the writer itself refuses large integers, so that
+    only floats are left to look for."""
+    return (data.isascii() and _has_no_float(value.values(), 0)) or suits(value)
+
+
+def _has_no_float(children: Iterable[Any], depth: int) -> bool:
+    if _PLAIN.issuperset(map(type, children)):
+        return True
+    for child in children:
+        kind = type(child)
+        if kind is dict or kind is list:
+            inside = child.values() if kind is dict else child
+            if depth == MAX_DEPTH - 1 or not _has_no_float(inside, depth + 1):
+                return False
+        elif kind is float:
+            return False
+    return True

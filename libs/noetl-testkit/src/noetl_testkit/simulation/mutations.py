@@ -45,7 +45,7 @@ def _unfenced(is_open: Callable[[append.Fence], bool]) -> Iterator[None]:
 def without_idempotency_keys() -> Iterator[None]:
     """What is sent again happens again."""
     with (
-        mock.patch.object(numbering, "_duplicate_of", lambda execution_id, draft, overlay: None),
+        mock.patch.object(numbering, "_duplicate_of", lambda draft, keys: None),
         mock.patch.object(numbering, "_first_start", lambda request, start, overlay: None),
     ):
         yield
@@ -87,8 +87,8 @@ def without_shared_end() -> Iterator[None]:
     """Each way to end has a key of its own, so that none keeps the others out."""
     prepare = append._prepare_draft
 
-    def apart(request: Any, stream: Any, draft: Any, event_id: int, now: Any) -> Any:
-        prepared = prepare(request, stream, draft, event_id, now)
+    def apart(spelling: Any, draft: Any, event_id: int, now: Any) -> Any:
+        prepared = prepare(spelling, draft, event_id, now)
         if draft.idempotency_key != append.END_KEY:
             return prepared
         return prepared._replace(draft=with_values(draft, idempotency_key=f"{append.END_KEY}/{draft.event_type}"))

@@ -222,10 +222,11 @@ class GroupCommit:
         for stream in prepared.streams:
             outcomes = appended[place : place + len(stream.drafts)]
             place += len(stream.drafts)
-            added = [outcome.event for outcome in outcomes if not outcome.duplicate]
+            added = [event for event, duplicate in outcomes if not duplicate]
             self._metrics.duplicates.inc(len(outcomes) - len(added))
             if added:
                 self._metrics.events.inc(len(added))
+            if added and self._signal.is_followed(stream.append.execution_id):
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
                 news.append(_Moved(stream.append.execution_id, added, ended))
         return news
@@ -238,4 +239,6 @@ def _streams(batch: Sequence[_Waiting]) -> set[int]:
 def _measure(prepared: PreparedRequest) -> tuple[int, int, int]:
     """Number of drafts, weight, and bytes of the largest one."""
     sizes = [len(draft.body) for stream in prepared.streams for draft in stream.drafts]
-    return len(sizes), sum(1 + size // BYTES_PER_WEIGHT for size in sizes), max(sizes)
+    largest = max(sizes)
+    more = sum(size // BYTES_PER_WEIGHT for size in sizes) if largest >= BYTES_PER_WEIGHT else 0
+    return len(sizes), len(sizes) + more, largest
