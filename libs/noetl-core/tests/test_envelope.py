@@ -190,6 +190,19 @@ def test_a_lone_surrogate_is_refused_wherever_it_stands() -> None:
             body_of(draft)
 
 
+@pytest.mark.parametrize("scope", [{"tenant_id": "\ud800"}, {"organization_id": "\ud800"}, {"producer": "\udfff"}])
+def test_a_lone_surrogate_is_refused_in_the_scope_as_well(scope: dict[str, str]) -> None:
+    with pytest.raises(NotCanonical):
+        body_of(DRAFT, **scope)
+
+
+def test_names_that_are_too_long_to_be_kept_are_spelt_all_the_same() -> None:
+    draft = replace(DRAFT, node_name="n" * 4_000)
+
+    assert parse_body(body_of(draft)).node_name == draft.node_name
+    assert draft.content_sha256() != DRAFT.content_sha256()
+
+
 def test_a_chain_holds_until_something_in_it_changes() -> None:
     first = stored(body_of(DRAFT))
     second = stored(body_of(DRAFT), 2, first.checksum)

@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from typing import NamedTuple
 
 import pytest
-from noetl_core.values import dataclass, replace
+from noetl_core.values import dataclass, maker, new_tuple, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class Point:
 class Frozen:
     x: int
     y: int = 0
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,19 @@ def test_values_of_other_makes_are_copied_in_their_own_way() -> None:
     assert replace(Frozen(1), y=2) == Frozen(1, 2)
     with pytest.raises(ValueError, match="negative"):
         replace(Checked(1), x=-1)
+
+
+def test_a_value_can_be_made_by_position_of_all_its_fields() -> None:
+    assert maker(Point)(1, 2, ("a",)) == Point(x=1, y=2, tags=("a",))
+    with pytest.raises(TypeError):
+        maker(Point)(1, 2)
+    assert new_tuple(Pair, (1, 2)) == Pair(left=1, right=2)
+
+
+@pytest.mark.parametrize("kind", [Frozen, Checked])
+def test_what_does_more_than_to_set_its_fields_is_not_made_by_position(kind: type) -> None:
+    with pytest.raises(TypeError, match="more than to set its fields"):
+        maker(kind)
 
 
 def test_values_can_be_sent_to_other_processes() -> None:

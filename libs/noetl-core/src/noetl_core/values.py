@@ -41,11 +41,13 @@ def maker(kind: type[Value]) -> Callable[..., Value]:
 
     By names it takes three times as long, of which most is finding out which name is which.
     """
-    fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = dataclasses.fields
-    names = [field.name for field in fields(kind)]
+    if not _is_plain(kind):
+        raise TypeError(f"{kind.__qualname__} does more than to set its fields")
+    names = [field.name for field in _fields(kind)]
     return _function("make_value", kind, ", ".join(names), {name: name for name in names})
 
 
+_fields: Final[Callable[[Any], tuple[dataclasses.Field[Any], ...]]] = dataclasses.fields
 _COPIES: Final[dict[type, Callable[..., Any]]] = {}
 _KEPT: Final = object()
 
@@ -55,14 +57,19 @@ def _make_copy(kind: type) -> Callable[..., Any]:
 
     What checks or computes as it is made is made in the usual way.
     """
-    fields = dataclasses.fields(kind)
-    setting: object = kind.__setattr__
-    is_plain = setting is object.__setattr__ and not hasattr(kind, "__post_init__")
-    if not is_plain or not all(field.init for field in fields):
+    if not _is_plain(kind):
         return dataclasses.replace
+    fields = _fields(kind)
     parameters = "".join(f", {field.name}=kept" for field in fields)
     kept = {field.name: f"old.{field.name} if {field.name} is kept else {field.name}" for field in fields}
     return _function("copy", kind, f"old, *{parameters}", kept)
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether nothing but setting its fields happens when a value is made."""
+    setting: object = kind.__setattr__
+    is_quiet = setting is object.__setattr__ and not hasattr(kind, "__post_init__")
+    return is_quiet and all(field.init for field in _fields(kind))
 
 
 def _function(name: str, kind: type, parameters: str, values: Mapping[str, str]) -> Callable[..., Any]:
