@@ -121,10 +121,6 @@ class CommitSignal:
         else:
             self.moved(execution_id, version)
 
-    def is_followed(self, execution_id: int) -> bool:
-        """Whether anybody would hear of it."""
-        return execution_id in self._watchers
-
     def moved(
         self,
         execution_id: int,

@@ -226,7 +226,6 @@ class GroupCommit:
             self._metrics.duplicates.inc(len(outcomes) - len(added))
             if added:
                 self._metrics.events.inc(len(added))
-            if added and self._signal.is_followed(stream.append.execution_id):
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
                 news.append(_Moved(stream.append.execution_id, added, ended))
         return news
