@@ -8,35 +8,12 @@ from pathlib import Path
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack
 
-# Each item notes that it runs. Those that run before the gate is open wait for it, unless they run again.
-LOOP = """\
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: killed_loop, path: tests/killed_loop}
-workload: {directory: /nowhere}
-workflow:
-- step: work
-  loop: {in: "{{ range(12) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 4}}
-  tool:
-    kind: python
-    input: {directory: "{{ directory }}", n: "{{ iter.n }}", key: "{{ idempotency_key }}"}
-    code: |
-      import pathlib, time
-      place = pathlib.Path(directory)
-      runs = len(list(place.glob(f"item-{n}-*")))
-      (place / f"item-{n}-{runs}").write_text(key)
-      while runs == 0 and not (place / "go").exists():
-          time.sleep(0.02)
-      result = n * n
-  next: {arcs: [{step: sum}]}
-- {step: sum, tool: {kind: noop, result: "{{ work.results | sum }}"}}
-"""
+LOOP = Path(__file__).parent / "fixtures" / "loop_state_recovery.yaml"
 
 
 def test_items_of_a_killed_worker_are_run_again_with_the_same_key(stack: LocalStack, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    (tmp_path / "loop.yaml").write_text(LOOP)
-    command = ("run", str(tmp_path / "loop.yaml"), "--set", f"directory={tmp_path}", "--no-follow", "-o", "json")
+    command = ("run", str(LOOP), "--set", f"directory={tmp_path}", "--no-follow", "-o", "json")
     execution_id = str(stack.noetl(*command).document["execution_id"])
     eventually(lambda: len(list(tmp_path.glob("item-*"))) == 4, seconds=90.0)
 

@@ -7,23 +7,11 @@ from noetl_adapters.payload.open_store import open_payload_store
 from noetl_testkit.local_stack import local_stack
 from noetl_testkit.object_stores import ObjectServer
 
-SAME_BYTES_TWICE = """\
-apiVersion: noetl.io/v2
-kind: Playbook
-metadata: {name: twice, path: tests/twice}
-workflow:
-- step: first
-  tool: {kind: python, code: 'result = {"text": "the same " * 20000}'}
-  next: {arcs: [{step: second}]}
-- step: second
-  tool: {kind: python, input: {text: "{{ first.text }}"}, code: 'result = {"text": text}'}
-"""
+LARGE = Path(__file__).parent / "fixtures" / "minio_large_result.yaml"
 
 
 def test_results_are_kept_in_a_bucket_and_equal_ones_once(s3_server: ObjectServer, tmp_path: Path) -> None:
     bucket = f"{s3_server.new_bucket()}/payloads"
-    file = tmp_path / "twice.yaml"
-    file.write_text(SAME_BYTES_TWICE)
     settings = {
         **s3_server.environment,
         "NOETL_PAYLOAD_URL": bucket,
@@ -31,7 +19,7 @@ def test_results_are_kept_in_a_bucket_and_equal_ones_once(s3_server: ObjectServe
     }
 
     with local_stack(settings) as stack:
-        ran = stack.noetl("run", str(file), "-o", "json")
+        ran = stack.noetl("run", str(LARGE), "-o", "json")
         assert ran.code == 0, ran
         execution_id = ran.document["execution_id"]
         results = stack.noetl("trace", execution_id, "second", "-o", "json").document["results"]

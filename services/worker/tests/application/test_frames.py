@@ -12,12 +12,15 @@ from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.append import Appended, AppendRequest
 from noetl_core.canonical import decode
 from noetl_core.errors import Unavailable
+from noetl_core.fold import empty
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import ClaimOutcome, CommandKey, GrantedCommand, Heartbeats, Variables, Worker
 from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
+from noetl_core.surfaces.shapes import Surface
+from noetl_core.surfaces.surface_fold import SurfaceFold
 from noetl_testkit.conformance import Case
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
@@ -215,6 +218,41 @@ async def test_no_row_costs_an_event_a_query_or_a_call() -> None:
         found.append((len(came.events), runtime.calls))
 
     assert found[0] == found[1]
+
+
+MEASURED = """workflow:
+- step: s
+  loop: {in: "{{ range(6) | list }}", iterator: n, spec: {engine: inline, frame: {max_rows: 3}}}
+  tool:
+  - {name: take, kind: noop, result: "{{ iter.n }}"}
+  - name: give
+    kind: noop
+    result: "{{ take + 1 }}"
+    spec: {policy: {rules: [{when: "{{ iter.n == 5 }}", then: {do: break}}]}}
+"""
+
+
+async def test_a_commit_tells_how_rows_ended_and_where_their_time_went_and_rows_of_frames_keep_it() -> None:
+    came = await InMemoryRuntime().run(Case(name="told", rule="R080", document=HEAD + MEASURED, expect={}))
+
+    assert not came.problems
+    rows = SurfaceFold(empty(came.events[0].envelope.execution_id))
+    rows.add_all(came.events)
+    frames: list[Any] = sorted(rows.changed()[Surface.FRAMES].values(), key=lambda row: int(str(row["frame_index"])))
+    told = [row["cursor"]["metrics"] for row in frames if row["step"] == "s"]
+    assert [metrics["rows"] for metrics in told] == [
+        {"ok": 3, "break": 0, "error": 0},
+        {"ok": 2, "break": 1, "error": 0},
+    ]
+    for metrics in told:
+        assert {name: (spent["kind"], spent["calls"]) for name, spent in metrics["tasks"].items()} == {
+            "take": ("noop", 3),
+            "give": ("noop", 3),
+        }
+        for spent in metrics["tasks"].values():
+            assert spent["task_ms"] > 0
+            assert spent["render_ms"] > 0
+            assert spent["tool_ms"] >= 0
 
 
 class Planners:
