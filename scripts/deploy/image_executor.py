@@ -23,21 +23,14 @@ _HOSTS: Final = f"127.0.0.1 localhost\n{_MASTER} spark-master\n{_DRIVER} spark-d
 _MASTER_PORT, _DRIVER_PORT, _BLOCK_PORT = 7077, 7078, 7079
 _SECONDS: Final = 240.0
 _PROGRAM: Final = """
-import json, platform, sys
-import pyarrow
+import json, operator, platform, sys
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.config(map=json.loads(sys.argv[1])).getOrCreate()
 print("application", session.sparkContext.applicationId, flush=True)
-
-def squares(batches):
-    for batch in batches:
-        ids = batch.column(0).to_pylist()
-        columns = {"square": [i * i for i in ids], "host": [platform.node()] * len(ids)}
-        yield pyarrow.RecordBatch.from_pydict(columns)
-
-rows = session.range(1000).mapInArrow(squares, "square long, host string").groupBy("host").sum("square").collect()
-print("answer", json.dumps({row[0]: row[1] for row in rows}), flush=True)
+numbers = session.sparkContext.parallelize(range(1000), 2)
+sums = numbers.map(lambda number: (platform.node(), number * number)).reduceByKey(operator.add).collect()
+print("answer", json.dumps(dict(sums)), flush=True)
 session.stop()
 """
 _ANSWER: Final = sum(number * number for number in range(1000))
@@ -48,7 +41,9 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
     hosts = directory / "executor.hosts"
     hosts.write_text(_HOSTS, encoding="utf-8")
 
-    def container(name: str, *, command: tuple[str, ...] = (), variables: Mapping[str, str] | None = None) -> Wanted:
+    def container(
+        name: str, address: str, *, command: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+    ) -> Wanted:
         volumes = []
         for path in ("/tmp", "/opt/spark/conf"):  # noqa: S108 - Spark mounts its settings at the second
             place = directory / name / Path(path).name
@@ -56,7 +51,13 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
             volumes.append(Volume(path=path, place=place, secret=False))
         chosen = {"command": command} if command else {"arguments": ("executor",)}
         return Wanted(
-            name=name, image=image, variables=variables or {}, volumes=volumes, hosts=hosts, memory="2Gi", **chosen
+            name=name,
+            image=image,
+            variables={"SPARK_LOCAL_IP": address, **(variables or {})},
+            volumes=volumes,
+            hosts=hosts,
+            memory="2Gi",
+            **chosen,
         )
 
     with ExitStack() as stack:
@@ -67,11 +68,11 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
         def said(name: str) -> str:
             return log_of(name, directory).read_text(encoding="utf-8")
 
-        master = start(container("spark-master", command=_master()))
+        master = start(container("spark-master", _MASTER, command=_master()))
         eventually(lambda: _in(r"(elected leader)", said("spark-master"), master), seconds=_SECONDS)
-        driver = start(container("spark-driver", command=_driver()))
+        driver = start(container("spark-driver", _DRIVER, command=_driver()))
         found = eventually(lambda: _in(r"^application (\S+)", said("spark-driver"), driver), seconds=_SECONDS)
-        start(container("spark-executor", variables=_variables(found)))
+        start(container("spark-executor", _EXECUTOR, variables=_variables(found)))
         try:
             answer = eventually(lambda: _in(r"^answer (.*)", said("spark-driver"), driver), seconds=_SECONDS)
         except AssertionError as exc:
@@ -113,7 +114,6 @@ def _driver() -> tuple[str, ...]:
         "spark.driver.blockManager.port": str(_BLOCK_PORT),
         "spark.blockManager.port": str(_BLOCK_PORT),
         "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
     }
     return ("python", "-c", _PROGRAM, json.dumps(settings))
 
