@@ -15,9 +15,8 @@ from noetl_core.ports.leases import ShardLease
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack, local_stack
 
-LEASE_SECONDS = 30.0
-LATE_SECONDS = 5.0
-"""For a machine that has other things to do."""
+MOST_SECONDS = 30.0
+"""A lease and one tick; it is taken at the end of the lease, so that a tick is left for a machine that is busy."""
 PUSH_SECONDS = 15.0
 ROLES = ("planner", "projector")
 SETTINGS = {
@@ -101,7 +100,7 @@ def test_shards_of_a_dead_replica_are_served_again_when_its_lease_is_over(replic
         eventually(lambda: are_shared_by(replicas, 2), seconds=90.0)
         took = time.monotonic() - began
 
-    assert took < LEASE_SECONDS + LATE_SECONDS
+    assert took < MOST_SECONDS
     eventually(lambda: are_shared_by(replicas, 3), seconds=120.0)
 
 
