@@ -27,7 +27,8 @@ import json, operator, platform, sys
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.config(map=json.loads(sys.argv[1])).getOrCreate()
-print("application", session.sparkContext.applicationId, flush=True)
+options = session.sparkContext.getConf().get("spark.executor.extraJavaOptions", "")
+print("application", session.sparkContext.applicationId, options, flush=True)
 numbers = session.sparkContext.parallelize(range(1000), 2)
 sums = numbers.map(lambda number: (platform.node(), number * number)).reduceByKey(operator.add).collect()
 print("answer", json.dumps(dict(sums)), flush=True)
@@ -71,7 +72,7 @@ def problems_of_executor(image: Image, directory: Path) -> list[str]:
         master = start(container("spark-master", _MASTER, command=_master()))
         eventually(lambda: _in(r"(elected leader)", said("spark-master"), master), seconds=_SECONDS)
         driver = start(container("spark-driver", _DRIVER, command=_driver()))
-        found = eventually(lambda: _in(r"^application (\S+)", said("spark-driver"), driver), seconds=_SECONDS)
+        found = eventually(lambda: _in(r"^application (.+)", said("spark-driver"), driver), seconds=_SECONDS)
         start(container("spark-executor", _EXECUTOR, variables=_variables(found)))
         try:
             answer = eventually(lambda: _in(r"^answer (.*)", said("spark-driver"), driver), seconds=_SECONDS)
@@ -118,8 +119,10 @@ def _driver() -> tuple[str, ...]:
     return ("python", "-c", _PROGRAM, json.dumps(settings))
 
 
-def _variables(application: str) -> dict[str, str]:
-    """As Spark's own step for executors sets them in a pod."""
+def _variables(told: str) -> dict[str, str]:
+    """As Spark's own step for executors sets them in a pod, the driver's options for Java included."""
+    application, *options = told.split()
+    options += [f"-Dspark.driver.port={_DRIVER_PORT}", f"-Dspark.blockManager.port={_BLOCK_PORT}"]
     return {
         "SPARK_DRIVER_URL": f"spark://CoarseGrainedScheduler@{_DRIVER}:{_DRIVER_PORT}",
         "SPARK_EXECUTOR_CORES": "1",
@@ -131,6 +134,5 @@ def _variables(application: str) -> dict[str, str]:
         "SPARK_EXECUTOR_POD_IP": _EXECUTOR,
         "SPARK_EXECUTOR_POD_NAME": "spark-executor",
         "SPARK_LOCAL_DIRS": "/tmp",  # noqa: S108
-        "SPARK_JAVA_OPT_0": f"-Dspark.driver.port={_DRIVER_PORT}",
-        "SPARK_JAVA_OPT_1": f"-Dspark.blockManager.port={_BLOCK_PORT}",
+        **{f"SPARK_JAVA_OPT_{number}": option for number, option in enumerate(options)},
     }
