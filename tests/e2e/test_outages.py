@@ -27,8 +27,9 @@ from noetl_contracts.subjects import EVENTS_STREAM
 from noetl_core.append import AppendRequest, StreamAppend
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Overloaded
+from noetl_core.likeness.places import Places
 from noetl_core.recorded import record
-from noetl_core.stages.events import FrameCommitted, FrameEvent
+from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameEvent, FrameHeartbeat
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack, local_stack
 from noetl_testkit.object_stores import StoppableStore, stoppable_s3_server
@@ -74,7 +75,7 @@ workload: {{directory: /nowhere}}
 workflow:
 {GATE}"""
 ITEMS = 16
-# An outage begins while its items run; it is over before the gate opens.
+# An outage begins while its items and rows run; it is over before the gate opens.
 PLAYBOOK = (
     """\
 apiVersion: noetl.io/v2
@@ -82,6 +83,9 @@ kind: Playbook
 metadata: {name: outage, path: tests/outage/all}
 workload: {directory: /nowhere}
 workflow:
+- step: begin
+  tool: {kind: noop}
+  next: {spec: {mode: inclusive}, arcs: [{step: items}, {step: rows}]}
 - step: items
   loop: {in: "{{ range(16) | list }}", iterator: n, spec: {mode: parallel, max_in_flight: 4}}
   tool:
@@ -92,18 +96,17 @@ workflow:
       time.sleep(0.3)
       print(n)
       result = {"n": n, "text": "x" * 70000}
-  next: {arcs: [{step: rows}]}
+  next: {arcs: [{step: gate}]}
 - step: rows
   loop:
-    in: "{{ range(60) | list }}"
+    in: "{{ range(40) | list }}"
     iterator: n
     spec:
       mode: parallel
       max_in_flight: 2
       engine: inline
-      frame: {max_rows: 10, lease_seconds: 5, heartbeat_seconds: 1, max_attempts: 50}
-  tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "result = {'square': n * n}"}
-  next: {arcs: [{step: gate}]}
+      frame: {max_rows: 10, max_seconds: 600, lease_seconds: 5, heartbeat_seconds: 1, max_attempts: 50}
+  tool: {kind: python, input: {n: "{{ iter.n }}"}, code: "import time; time.sleep(0.15); result = {'square': n * n}"}
 """
     + GATE
     + """\
@@ -163,16 +166,21 @@ Account = Counter[tuple[object, ...]]
 
 
 def account(events: Sequence[StoredEvent]) -> Account:
-    """Without ids, times, heartbeats, checkpoints and attempts that were given up; frames by their rows."""
+    """Without ids, times, heartbeats, checkpoints and attempts that were given up; frames by what they are made of."""
     recorded = [record(event) for event in events]
+    places = Places(recorded)
     given_up = {one.envelope.command_id for one in recorded if one.envelope.event_type == "command.abandoned"}
+    lost_frames = {(c.frame_id, c.attempt) for one in recorded if isinstance(c := one.content, FrameAbandoned)}
     told: Account = Counter()
     for one in recorded:
         envelope, content = one.envelope, one.content
         if isinstance(content, FrameCommitted):
             told.update(("row", envelope.node_name, row) for row in range(content.start, content.stop))
             told["rows", envelope.node_name, "failed"] += content.failed
-        elif not isinstance(content, FrameEvent) and not envelope.event_type.startswith(BOOKKEEPING):
+        if isinstance(content, FrameEvent):
+            if not isinstance(content, FrameHeartbeat) and (content.frame_id, content.attempt) not in lost_frames:
+                told[envelope.event_type, places.frame(content.frame_id)] += 1
+        elif not envelope.event_type.startswith(BOOKKEEPING):
             result = envelope.result or {}
             reference = result.get("reference")
             names_child = envelope.node_name == "below"  # and so differs from run to run
@@ -203,6 +211,10 @@ def accounts(stack: LocalStack, execution_id: int) -> Mapping[str, Account]:
 
 def completed(stack: LocalStack, execution_id: int) -> int:
     return sum(event.envelope().event_type == "command.completed" for event in history(stack, execution_id))
+
+
+def all_rows_are_done(stack: LocalStack, execution_id: int) -> bool:
+    return any(event.envelope().event_type == "stage.closed" for event in history(stack, execution_id))
 
 
 def readiness(stack: LocalStack, service: str) -> int:
@@ -244,6 +256,7 @@ def in_the_middle(stack: LocalStack, directory: Path) -> int:
     """An execution of which some items are done, and most are not."""
     execution_id = started(stack, gated(directory))
     eventually(lambda: completed(stack, execution_id) >= ITEMS // 3, seconds=120.0)
+    assert not all_rows_are_done(stack, execution_id)
     return execution_id
 
 
