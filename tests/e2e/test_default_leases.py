@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from noetl_cli.connection import Server, connected
 from noetl_cli.dev.processes import ProcessIdentity
-from noetl_core.ports.leases import ShardLease
+from noetl_core.sharding import shard_of
 from noetl_testkit.eventually import eventually
+from noetl_testkit.lease_rows import lease_rows, taken_over
 from noetl_testkit.local_stack import LocalStack, local_stack
 
+SHARDS = 64
 MOST_SECONDS = 30.0
-"""A lease and one tick; it is taken at the end of the lease, so that a tick is left for a machine that is busy."""
+"""A lease and one tick."""
 PUSH_SECONDS = 15.0
 ROLES = ("planner", "projector")
 SETTINGS = {
@@ -45,6 +47,14 @@ workflow:
       (place / "running.new").rename(place / "running")
       time.sleep(3600)
 """
+SQUARES = """\
+workflow:
+- step: each
+  loop: {in: "{{ range(20) | list }}", iterator: number, spec: {mode: parallel, max_in_flight: 4}}
+  tool: {kind: noop, result: "{{ iter.number * iter.number }}"}
+  next: {arcs: [{step: after}]}
+- {step: after, tool: {kind: noop}}
+"""
 PARENT = """\
 workflow:
 - step: call
@@ -59,21 +69,21 @@ def replicas() -> Iterator[LocalStack]:
         yield running
 
 
-def owners(stack: LocalStack) -> dict[str, Counter[str]]:
-    async def ask() -> Sequence[ShardLease]:
+def are_shared_by(stack: LocalStack, replicas: int) -> bool:
+    shares: dict[str, set[str]] = {role: set() for role in ROLES}
+    for row in lease_rows(stack):
+        shares.setdefault(row.role, set()).add(row.instance)
+    return all(len(shares[role]) == replicas and "" not in shares[role] for role in ROLES)
+
+
+def start_squares(stack: LocalStack, count: int) -> list[int]:
+    async def ask() -> list[int]:
         endpoint = stack.endpoint
         async with connected(Server(address=endpoint.address, token=endpoint.token)) as clients:
-            return await clients.shards.list_shards("")
+            begun = [await clients.executions.execute(None, path="tests/squares") for _ in range(count)]
+        return [one.execution_id for one in begun]
 
-    counts: dict[str, Counter[str]] = {role: Counter() for role in ROLES}
-    for lease in asyncio.run(ask()):
-        if lease.role in counts:
-            counts[lease.role][lease.instance] += 1
-    return counts
-
-
-def are_shared_by(stack: LocalStack, replicas: int) -> bool:
-    return all(len(count) == replicas and not count[""] for count in owners(stack).values())
+    return asyncio.run(ask())
 
 
 def start(stack: LocalStack, directory: Path, name: str, workflow: str) -> str:
@@ -93,14 +103,34 @@ def user_code(directory: Path) -> ProcessIdentity:
     return identity
 
 
-def test_shards_of_a_dead_replica_are_served_again_when_its_lease_is_over(replicas: LocalStack) -> None:
+def test_shards_of_the_dead_are_served_again_within_half_a_minute_and_nothing_is_doubled(
+    replicas: LocalStack, tmp_path: Path
+) -> None:
+    (tmp_path / "squares.yaml").write_text(HEAD.format(name="squares") + SQUARES)
+    assert replicas.noetl("register", str(tmp_path / "squares.yaml")).code == 0
     eventually(lambda: are_shared_by(replicas, 3), seconds=120.0)
-    with replicas.held_down("planner-2"), replicas.held_down("projector-2"):
-        began = time.monotonic()
-        eventually(lambda: are_shared_by(replicas, 2), seconds=90.0)
-        took = time.monotonic() - began
+    lost = lease_rows(replicas, "planner-2-local", "projector-2-local")
+    assert {row.role for row in lost} == set(ROLES)
+    dead = {role: {row.shard_id for row in lost if row.role == role} for role in ROLES}
 
-    assert took < MOST_SECONDS
+    executions = start_squares(replicas, 4)  # under way when it happens
+    killed_at = lease_rows(replicas)[0].now
+    with replicas.held_down("planner-2"), replicas.held_down("projector-2"):
+        while not all(any(shard_of(one, SHARDS) in shards for one in executions) for shards in dead.values()):
+            executions += start_squares(replicas, 1)  # until some wait for each of the dead
+        took = (taken_over(replicas, lost, seconds=120.0) - killed_at).total_seconds()
+        ends = {
+            one: replicas.noetl("events", str(one), "--follow", "--timeout", "120", "-o", "json") for one in executions
+        }
+
+    assert took <= MOST_SECONDS
+    for execution_id, ended in ends.items():
+        assert ended.code == 0, execution_id
+        events = ended.lines
+        assert [event["stream_version"] for event in events] == list(range(1, len(events) + 1))
+        done = Counter(event["event_type"] for event in events)
+        assert (done["command.completed"], done["loop.done"], done["playbook.completed"]) == (21, 1, 1)
+        assert (done["command.issued"], done["command.abandoned"]) == (21, 0)
     eventually(lambda: are_shared_by(replicas, 3), seconds=120.0)
 
 

@@ -1,18 +1,20 @@
-"""Several planners, projectors and workers: one of them dies or stands still, and the others do its work, once."""
+"""Several of each service: one of them dies or stands still, and the others do its work, once."""
 
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from noetl_testkit.eventually import eventually
+from noetl_testkit.lease_rows import lease_rows, taken_over
 from noetl_testkit.local_stack import LocalStack, local_stack
 
 SETTINGS = {
-    "NOETL_DEV_REPLICAS": "planner=3,projector=3,worker=2",
+    "NOETL_DEV_REPLICAS": "planner=3,projector=3,worker=2,reaper=2",
     "NOETL_SHARD_LEASE_SEC": "4",
     "NOETL_SHARD_HEARTBEAT_SEC": "1",
     "NOETL_COMMAND_LEASE_SECONDS": "3",
@@ -22,6 +24,9 @@ SETTINGS = {
     "NOETL_REAPER_INTERVAL_SECONDS": "1",
 }
 ROLES = ("planner", "projector")
+LEASE_AND_TICK_SECONDS = 4 + 1
+SCHEDULING_SECONDS = 5.0
+"""Until a process that is awake gets its turn, on a machine that has other things to do."""
 
 LOOP = """\
 apiVersion: noetl.io/v2
@@ -56,6 +61,17 @@ workflow:
           time.sleep(0.02)
       result = {"runs": runs + 1}
 """
+GATED_ROWS = GATED.replace("held", "held_rows").replace(
+    "  tool:\n",
+    """\
+  loop:
+    in: [1]
+    iterator: n
+    spec: {mode: parallel, engine: inline, frame: {max_rows: 1, lease_seconds: 3, heartbeat_seconds: 1}}
+  tool:
+""",
+    1,
+)
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +153,45 @@ def test_a_worker_that_stands_still_past_its_lease_is_refused_when_it_goes_on(
     assert (types["command.abandoned"], types["call.done"], types["command.completed"]) == (1, 1, 1)
     assert events_of(replicas, execution_id) == ended
     assert replicas.noetl("result", execution_id, "wait", "-o", "json").document["result"] == {"runs": 2}
+
+
+def test_a_reaper_that_is_killed_is_replaced_and_silent_work_is_given_up_once(
+    replicas: LocalStack, tmp_path: Path
+) -> None:
+    """Nobody is there who could finish it: both workers stand still, with a command and a frame."""
+    tmp_path.chmod(0o755)
+    executions: dict[str, str] = {}
+    for kind, playbook in (("command", GATED), ("frame", GATED_ROWS)):
+        directory = tmp_path / kind
+        directory.mkdir(mode=0o755)
+        executions[kind] = started(replicas, playbook, directory, "--set", f"directory={directory}")
+        eventually((directory / "running-0").exists)
+    (elected,) = [row for row in lease_rows(replicas) if row.role == "reaper"]
+    other = ({"reaper-local", "reaper-2-local"} - {elected.instance}).pop()
+    workers = [replicas.pid("worker"), replicas.pid("worker-2")]
+
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        (last,) = lease_rows(replicas, elected.instance)
+        with replicas.held_down(elected.instance.removesuffix("-local")):
+            took = (taken_over(replicas, [elected], seconds=90.0) - last.now).total_seconds()
+            assert took < LEASE_AND_TICK_SECONDS + SCHEDULING_SECONDS
+            for kind, execution_id in executions.items():
+                eventually(partial(has_given_up, replicas, execution_id, kind), seconds=90.0)
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+
+    for kind, execution_id in executions.items():
+        assert replicas.noetl("events", execution_id, "--follow", "--timeout", "100").code == 0
+        (tmp_path / kind / "go").touch()
+        (given_up,) = [one for one in events_of(replicas, execution_id) if one["event_type"] == f"{kind}.abandoned"]
+        assert given_up["meta"]["reclaimer"] == f"urn:noetl:reaper:{other}"
+
+
+def has_given_up(stack: LocalStack, execution_id: str, kind: str) -> bool:
+    return any(event["event_type"] == f"{kind}.abandoned" for event in events_of(stack, execution_id))
 
 
 def is_idle(stack: LocalStack, worker_id: str) -> bool:
