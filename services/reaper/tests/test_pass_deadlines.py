@@ -207,3 +207,13 @@ async def test_a_reaper_that_hears_it_was_deposed_looks_no_further_and_believes_
     assert ownership.lost == [0]
     assert election.fence() is None
     assert not election.ended_by(Fenced(role="planner", shard=0, epoch=3, current=4))  # that is the planner's affair
+
+
+def test_a_refusal_of_an_earlier_epoch_takes_no_later_one_away() -> None:
+    ownership = Elected()
+    election = Election(ownership)
+
+    assert election.ended_by(Fenced(role="reaper", shard=0, epoch=FENCE.epoch - 1, current=FENCE.epoch))
+
+    assert ownership.lost == []
+    assert election.fence() == FENCE

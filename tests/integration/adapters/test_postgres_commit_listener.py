@@ -45,7 +45,7 @@ async def test_notices_of_commits_are_heard_as_they_were_sent(api_dsn: str, admi
         await listening
 
 
-async def test_a_lost_connection_ends_as_unavailable_and_the_next_one_says_that_anything_may_have_moved(
+async def test_a_lost_connection_ends_as_unavailable_and_it_and_the_next_one_say_that_anything_may_have_moved(
     api_dsn: str, admin: asyncpg.Connection
 ) -> None:
     heard = Heard()
@@ -58,6 +58,7 @@ async def test_a_lost_connection_ends_as_unavailable_and_the_next_one_says_that_
     )
     with pytest.raises(Unavailable):
         await first
+    assert await heard.next() == EVERYTHING
     again = asyncio.create_task(one.run(lambda: None))
 
     assert await heard.next() == EVERYTHING

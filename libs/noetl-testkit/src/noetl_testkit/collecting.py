@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_api.application.collect_payloads import CollectPayloads
 from noetl_api.telemetry import CollectionMetrics
-from noetl_core.append import AppendRequest, StreamAppend, StreamStart
+from noetl_core.append import AppendRequest, Fence, StreamAppend, StreamStart
 from noetl_core.collection.report import CollectionReport
 from noetl_core.envelope import Draft
 from noetl_core.payloads import PayloadRef
@@ -96,9 +96,11 @@ class Collecting:
             **settings,
         )
 
-    async def run(self, *, apply: bool = True, caller: Caller = ADMIN, **options: Any) -> CollectionReport:
+    async def run(
+        self, *, apply: bool = True, caller: Caller = ADMIN, fence: Fence | None = None, **options: Any
+    ) -> CollectionReport:
         """One run, to its end."""
-        return [report async for report in self.collector(**options)(caller, None, apply=apply)][-1]
+        return [report async for report in self.collector(**options)(caller, None, apply=apply, fence=fence)][-1]
 
     def wait(self, span: timedelta = GRACE) -> None:
         """Time passes."""

@@ -9,10 +9,10 @@ import pytest
 from noetl_api.application.collect_payloads import StoreIsShared, claim_payload_store
 from noetl_api.application.collection_steps import LEAST_PATIENCE_SECONDS
 from noetl_api.application.payload_survey import DocumentUnreadable
-from noetl_core.append import END_KEY, AppendRequest, StreamAppend
+from noetl_core.append import END_KEY, AppendRequest, Fence, StreamAppend
 from noetl_core.canonical import encode
 from noetl_core.collection.documents import HOLDING_JSON, json_media_type
-from noetl_core.errors import InvalidInput, NotPermitted, Overloaded, Unavailable
+from noetl_core.errors import Fenced, InvalidInput, NotPermitted, Overloaded, Unavailable
 from noetl_core.events import to_draft
 from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.ports.event_log import Scope
@@ -296,3 +296,23 @@ async def test_a_store_that_is_away_or_hangs_keeps_nobody_from_starting(
     store = InMemoryPayloadStore()
     await claim_payload_store(store, collecting.leases)
     assert store.owners == {(await collecting.leases.installation()).log_generation}
+
+
+async def test_who_was_deposed_begins_nothing_but_what_was_done_is_told(collecting: Collecting) -> None:
+    await collecting.tell(await collecting.put(b"kept"))
+    await collecting.put(b"garbage")
+    deposed = Fence(role="reaper", shard=0, epoch=7)
+    collecting.wait()
+    with pytest.raises(Fenced):
+        await collecting.run(caller=SERVICE, fence=deposed)
+    begun_by_nobody = collecting.told()
+
+    await collecting.run()
+    collecting.wait()
+    await collecting.run()
+    collecting.wait()
+    swept = await collecting.run(caller=SERVICE, fence=deposed)  # Its lease ended while the payloads were deleted.
+
+    assert begun_by_nobody == []
+    assert swept.swept == 1
+    assert collecting.told() == ["payload.marked", "payload.withdrawn", "payload.swept", "playbook.completed"]

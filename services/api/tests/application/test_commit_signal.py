@@ -2,10 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 
 import pytest
 from noetl_api.application.commit_signal import CommitSignal
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Unavailable
+from noetl_core.ports.event_log import Scope
+
+FIRST = StoredEvent(
+    body=b"{}",
+    stream_version=1,
+    aggregate_version=0,
+    ingest_time=datetime(2026, 11, 17, tzinfo=UTC),
+    prev_checksum="",
+    checksum="",
+)
 
 
 async def test_what_moved_before_the_wait_is_not_waited_for() -> None:
@@ -97,3 +109,16 @@ async def test_news_of_a_commit_that_failed_sends_followers_to_the_log() -> None
         await watcher.wait_beyond(2, seconds=60)
         signal.heard(7, 4)
         await watcher.wait_beyond(3, seconds=60)
+
+
+def test_what_began_while_news_was_missed_is_not_told_from_memory() -> None:
+    signal = CommitSignal()
+    scope = Scope(tenant_id="acme", organization_id="ops")
+    with signal.committing([7]):
+        signal.anything_moved()  # others may have gone on with it, and nobody says so again
+        signal.moved(7, 1, [FIRST], scope=scope)
+    with signal.committing([8]):
+        signal.moved(8, 1, [FIRST], scope=scope)
+
+    assert 7 not in signal.young
+    assert 8 in signal.young

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
-from noetl_api.application.start_execution import Started, StartExecution, StartRequest
+from noetl_api.application.start_execution import Started, StartExecution, StartRequest, place_of
 from noetl_api.telemetry import ApiMetrics
 from noetl_core.append import END_KEY
 from noetl_core.canonical import decode
@@ -22,6 +22,7 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.payloads import PayloadRef
+from noetl_core.ports.event_log import Scope
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.compliance.event_log import history, request
@@ -134,6 +135,17 @@ async def test_a_new_version_counts_at_once_although_the_last_one_was_expected(w
     assert await variables(before) == {"who": "world", "me": str(before.execution_id)}
     assert await variables(after) == {"who": "moon", "me": str(after.execution_id)}
     assert await variables(pinned) == {"who": "world", "me": str(pinned.execution_id)}
+
+
+def test_what_callers_write_beside_the_id_of_a_version_is_not_remembered() -> None:
+    owner = Scope(tenant_id="acme", organization_id="ops")
+    named = StartRequest(path="hello", version=2)
+
+    by_id = {place_of(owner, StartRequest(path=f"any path {n}", version=n, catalog_id="7")) for n in range(3)}
+
+    assert by_id == {(owner, "", 0, "7")}
+    assert place_of(owner, named) == (owner, "hello", 2, "")
+    assert place_of(owner, replace(named, version=0)) != place_of(owner, named)
 
 
 async def test_what_is_wrong_with_a_version_that_no_longer_counts_is_nobodys_trouble() -> None:

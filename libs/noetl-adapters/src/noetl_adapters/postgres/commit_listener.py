@@ -19,8 +19,8 @@ _PROBE_SECONDS: Final = 5.0
 class PostgresCommitListener:
     """A loop for a service to supervise: it ends as `Unavailable` with its connection, to be started again.
 
-    `hear` gets each notice as it was sent, and EVERYTHING after each connection, since anything may have moved
-    before it stood. It must not wait.
+    `hear` gets each notice as it was sent, and EVERYTHING with each connection, when it stands and when it is lost,
+    since anything may have moved without it. It must not wait.
     """
 
     def __init__(self, dsn: str, *, application_name: str, hear: Callable[[str], None]) -> None:
@@ -47,6 +47,7 @@ class PostgresCommitListener:
                     await self._probe(connection, lost)
             finally:
                 connection.terminate()
+                self._hear(EVERYTHING)
         raise Unavailable("the connection that listens for commits was lost")
 
     @staticmethod

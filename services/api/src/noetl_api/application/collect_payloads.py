@@ -103,13 +103,13 @@ class CollectPayloads:
         caller.require(Role.ADMIN)
         visible = visible_scope(caller, scope)
         grace = self._grace(grace_seconds)
-        log = fenced_log(self._log, caller, fence)
+        asked = fenced_log(self._log, caller, fence)
         if self._is_running:
             raise Overloaded("payloads are being collected already")
         self._is_running = True
         try:
             await self._check_owner()
-            async for report in self._collect(log, visible, apply=apply, grace=grace):
+            async for report in self._collect(asked, visible, apply=apply, grace=grace):
                 yield report
         finally:
             self._is_running = False
@@ -133,7 +133,7 @@ class CollectPayloads:
             )
 
     async def _collect(
-        self, log: EventLog, scope: Scope | None, *, apply: bool, grace: timedelta
+        self, asked: EventLog, scope: Scope | None, *, apply: bool, grace: timedelta
     ) -> AsyncIterator[CollectionReport]:
         report = CollectionReport(applied=apply, grace_seconds=grace.total_seconds())
         began_at = self._clock()
@@ -144,7 +144,8 @@ class CollectPayloads:
         report.phase = "payloads"
         report.organizations = len(survey.organizations)
         steps = CollectionSteps(
-            log=log,
+            log=self._log,
+            asked=asked,
             payloads=self._payloads,
             next_id=self._next_id,
             survey=survey,

@@ -48,6 +48,7 @@ class CollectionSteps:
         self,
         *,
         log: EventLog,
+        asked: EventLog,
         payloads: CollectablePayloads,
         next_id: Callable[[], int],
         survey: Survey,
@@ -57,6 +58,8 @@ class CollectionSteps:
     ) -> None:
         self.grace = grace
         self._log = log
+        self._asked = asked
+        """For what begins: what was done to the store is told in any case, also if whoever asked was deposed since."""
         self._payloads = payloads
         self._next_id = next_id
         self._survey = survey
@@ -199,7 +202,7 @@ class CollectionSteps:
         execution_id = self._next_id()
         draft = to_draft(content, idempotency_key="payload/marked")
         start = StreamStart(start_key=start_key)
-        appended = await self._log.append(
+        appended = await self._asked.append(
             _request(scope, StreamAppend(execution_id=execution_id, drafts=(draft,), start=start))
         )
         return execution_id if appended[0].event.envelope().execution_id == execution_id else None

@@ -76,6 +76,8 @@ class CommitSignal:
         self._committing: dict[int, int] = {}
         """Executions that a commit is about to move here, and the version that was heard of meanwhile."""
         self.young = YoungStreams()
+        self._times_missed = 0
+        """How often news may have been missed."""
         self._closed = False
 
     @property
@@ -106,9 +108,12 @@ class CommitSignal:
         """
         followed = [one for one in execution_ids if one in self._watchers or one in self.young]
         self._committing.update(dict.fromkeys(followed, 0))
+        times_missed = self._times_missed
         try:
             yield
         finally:
+            if times_missed != self._times_missed:  # Perhaps of what others made of a stream that began just now.
+                self.young.forget(execution_ids)
             heard = {one: self._committing.pop(one, 0) for one in followed}
             for execution_id, version in heard.items():
                 if version:
@@ -140,6 +145,7 @@ class CommitSignal:
 
     def anything_moved(self) -> None:
         """News may have been missed: everybody looks for himself."""
+        self._times_missed += 1
         self.young.forget()
         for watchers in self._watchers.values():
             for watcher in watchers:

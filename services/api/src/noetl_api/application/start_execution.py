@@ -170,7 +170,7 @@ class StartExecution:
         Mostly it is the one that counted last: its variables are stored while the catalog is asked. If another one has
         come, or anything goes wrong with what was only expected, nobody hears of them, and they are collected.
         """
-        place = (owner, request.path, request.version, request.catalog_id)
+        place = place_of(owner, request)
         asking = self._catalog.get(owner, path=request.path, version=request.version, catalog_id=request.catalog_id)
         last = self._last.get(place)
         if last is None:
@@ -188,6 +188,7 @@ class StartExecution:
                 return source.entry, *expected
         playbook = await self._parsed.of(source)
         self._last[place] = _Pinned(source.entry, playbook)
+        self._last.move_to_end(place)
         while len(self._last) > MAX_REMEMBERED:
             self._last.popitem(last=False)
         return source.entry, *await self._stored(owner, playbook, request, execution_id)
@@ -270,6 +271,11 @@ def check_start_key(key: str) -> None:
         raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
     if key.startswith(CALL_KEYS):
         raise InvalidInput(f"start keys below {CALL_KEYS!r} belong to calls of NoETL itself")
+
+
+def place_of(owner: Scope, request: StartRequest) -> tuple[Scope, str, int, str]:
+    """What the catalog looks at: beside a `catalog_id` callers may write any path, of any length."""
+    return (owner, "", 0, request.catalog_id) if request.catalog_id else (owner, request.path, request.version, "")
 
 
 def _check(request: StartRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from noetl_core.envelope import StoredEvent
@@ -58,9 +58,13 @@ class YoungStreams:
         if young is not None and version > len(young.events):
             del self._streams[execution_id]
 
-    def forget(self) -> None:
-        """News may have been missed."""
-        self._streams.clear()
+    def forget(self, execution_ids: Collection[int] | None = None) -> None:
+        """News may have been missed, of these executions or of any."""
+        if execution_ids is None:
+            self._streams.clear()
+        else:
+            for execution_id in execution_ids:
+                self._streams.pop(execution_id, None)
 
     def page(self, scope: Scope | None, execution_id: int, from_version: int) -> EventPage | None:
         """As the log would tell it; None where it has to be asked, also whether the caller may see it."""

@@ -44,5 +44,6 @@ class Election:
         if not isinstance(refusal, Fenced) or refusal.facts.get("role") != ROLE:
             return False
         logger.warning("reaper.deposed", reason=refusal.message)
-        self._ownership.fenced(ONLY_SHARD)
+        if refusal.facts.get("epoch") == str(self._ownership.epoch(ONLY_SHARD)):
+            self._ownership.fenced(ONLY_SHARD)  # Not when it was elected again since the look began.
         return True
