@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import pytest
+from noetl_contracts.subjects import EVENTS
 from noetl_core.errors import DeadlinePassed
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import OutboxPublisher
@@ -46,9 +47,11 @@ class World:
         self.write(*numbers, shard=shard)
         self.signal.commit(shard)
 
-    def write(self, *numbers: int, shard: int = 0) -> None:
+    def write(self, *numbers: int, shard: int = 0, events: int = 1) -> None:
+        headers = {EVENTS: str(events)} if events > 1 else {}
         for number in numbers:
-            self.outbox.write(Message(subject="noetl.events.t.o.1.0", message_id=str(number), body=b""), shard=shard)
+            message = Message(subject="noetl.events.t.o.1.0", message_id=str(number), body=b"", headers=headers)
+            self.outbox.write(message, shard=shard)
 
     @property
     def published(self) -> list[str]:
@@ -129,6 +132,29 @@ async def test_a_loop_that_cannot_ever_work_ends() -> None:
 async def test_once_ends_when_the_outbox_is_empty() -> None:
     world = World()
     world.write(1, 2, 3)
+
+    await world.loop.until_empty(world.outbox, timeout_seconds=60)
+
+    assert world.published == ["1", "2", "3"]
+
+
+async def test_a_backlog_of_messages_with_many_events_is_drained_without_a_commit_or_a_poll() -> None:
+    world = World()
+    world.write(1, 2, 3, events=100)
+    world.write(4)
+    world.write(5, 6, events=2)
+    running = asyncio.create_task(world.loop.run(world.beat))
+
+    await until(lambda: world.published == ["1", "2", "3", "4", "5", "6"])
+
+    world.stopping.set()
+    await asyncio.wait_for(running, 60)
+    assert world.outbox.rows == {}
+
+
+async def test_once_drains_messages_with_many_events_without_a_poll() -> None:
+    world = World()
+    world.write(1, 2, 3, events=100)
 
     await world.loop.until_empty(world.outbox, timeout_seconds=60)
 

@@ -17,7 +17,7 @@ from noetl_adapters.postgres.pool import open_pool
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.telemetry import AppendMetrics
-from noetl_contracts.messages import unpack_events
+from noetl_contracts.messages import count_events, unpack_events
 from noetl_contracts.subjects import TRACEPARENT
 from noetl_core.append import AppendRequest, Hint, PreparedRequest, StreamStart, prepare
 from noetl_core.envelope import StoredEvent
@@ -237,6 +237,7 @@ async def test_the_outbox_gives_whole_rows_until_there_are_messages_enough(
     while rows := await outbox.take(range(64), limit=2):
         events = [event for row in rows for event in unpack_events(row.message.body, row.message.headers)]
         taken.append([event.stream_version for event in events])
+        assert sum(count_events(row.message.headers) for row in rows) == len(events), "by which a publisher goes on"
         await outbox.delete([row.outbox_id for row in rows])
 
     first, second = EVENTS_PER_ROW + 1, 2 * EVENTS_PER_ROW + 1

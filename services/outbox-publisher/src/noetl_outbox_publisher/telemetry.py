@@ -14,7 +14,11 @@ class PublisherMetrics:
         self.refused = metrics.counter(
             "noetl_outbox_refused_total", "Messages dropped because no stream can ever take them."
         )
-        self.batch_rows = metrics.histogram("noetl_outbox_batch_rows", "Rows published together.", buckets=SIZE_BUCKETS)
+        self.batch_rows = metrics.histogram(
+            "noetl_outbox_batch_rows",
+            "Messages published together; neighbouring events share one.",
+            buckets=SIZE_BUCKETS,
+        )
         self.commit_to_ack_seconds = metrics.histogram(
             "noetl_outbox_commit_to_ack_seconds", "Time from writing a row to the acknowledgement of its message."
         )

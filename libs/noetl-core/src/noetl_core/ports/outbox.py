@@ -37,7 +37,8 @@ class Outbox(Protocol):
     async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
         """The first messages of these shards, in outbox order; they stay until they are deleted.
 
-        Those that share an id come together: as many as asked for if there are as many, and maybe a few more.
+        Those that share an id come together. They carry as many events as asked for if there are as many, a hint
+        counting as one, and maybe a few more: who gets fewer has got everything.
         """
         ...
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from noetl_contracts.messages import count_events
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import Backlog, OutboxHolding, OutboxPublisher, OutboxRow, fair_share
@@ -43,8 +44,14 @@ class InMemoryOutbox:
         """The first rows of these shards, in outbox order."""
         self._check()
         self.takes += 1
-        due = [row for _, row in sorted(self.rows.items()) if row.shard in shards][:limit]
-        return tuple(replace(row, age_seconds=self._age(row.outbox_id)) for row in due)
+        taken, events = [], 0
+        for _, row in sorted(self.rows.items()):
+            if events >= limit:
+                break
+            if row.shard in shards:
+                taken.append(replace(row, age_seconds=self._age(row.outbox_id)))
+                events += count_events(row.message.headers)
+        return tuple(taken)
 
     async def delete(self, outbox_ids: Sequence[int]) -> None:
         """They have been published."""

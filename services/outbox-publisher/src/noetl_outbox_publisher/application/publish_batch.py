@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 
+from noetl_contracts.messages import count_events
 from noetl_contracts.subjects import TRACEPARENT
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Publisher, PublishFailed
@@ -55,7 +56,8 @@ class PublishBatch:
             raise Unavailable("taking rows took so long that the lease may end while they are published")
         with _spans(rows) if self._traced else nullcontext():
             await self._publish(rows, taken_at)
-        return len(rows) >= self._batch_rows
+        # Neighbouring events share a message, and it is events that a batch has so many of.
+        return sum(count_events(row.message.headers) for row in rows) >= self._batch_rows
 
     async def _publish(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
         try:
