@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from noetl_core.catalog import to_draft
 from noetl_core.checkpoints.events import CheckpointCommitted
@@ -15,12 +17,15 @@ from noetl_core.recorded import record
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.surface_fold import SurfaceFold
 from noetl_projector.application.barriers import Barriers
+from noetl_projector.application.checkpoints import Checkpoints
+from noetl_projector.entrypoints.checkpointing import write_last
 from noetl_projector.telemetry import ProjectorMetrics
 from noetl_servicekit.metrics import MetricSet
-from noetl_testkit.histories import EXECUTION, History, initialized
+from noetl_testkit.histories import EXECUTION, NOON, History, initialized
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.projections import InMemoryProjections
+from structlog.testing import capture_logs
 
 SHARD = shard_of(EXECUTION, 64)
 BETWEEN = 10
@@ -218,6 +223,44 @@ async def test_what_could_not_be_written_or_told_is_tried_again(scene: Scene, mo
     await scene.barriers.close()
 
     assert [version for version, _ in scene.checkpoints] == [12]
+
+
+async def test_at_a_stop_an_api_that_hangs_costs_neither_the_barrier_nor_the_marks_nor_the_release(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(scene.store, ProjectorMetrics(MetricSet()))
+    checkpoints.caught_up({SHARD: NOON})
+    await scene.notes(BETWEEN)
+    await scene.project()
+    asked = asyncio.Event()
+
+    async def hang(request: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scene.log, "append", hang)
+    with capture_logs() as lines:
+        async with asyncio.timeout(60):
+            await write_last(checkpoints, scene.barriers, seconds=0.2)
+
+    assert asked.is_set()
+    assert [(line["event"], line["code"]) for line in lines] == [("projector.last_barriers_failed", "deadline_passed")]
+    assert [one.version for one in await scene.store.barriers(EXECUTION)] == [11]
+    assert scene.store.shards[SHARD].caught_up_to == NOON
+
+
+async def test_at_a_stop_a_database_that_hangs_is_not_waited_for(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await scene.notes(1)
+    await scene.project()
+
+    async def hang(execution_ids: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(scene.store, "write_barriers", hang)
+    async with asyncio.timeout(60):
+        await write_last(Checkpoints(scene.store, ProjectorMetrics(MetricSet())), scene.barriers, seconds=0.01)
+
+    assert await scene.store.barriers(EXECUTION) == []
 
 
 async def test_the_log_itself_refuses_a_checkpoint_after_the_end(scene: Scene) -> None:

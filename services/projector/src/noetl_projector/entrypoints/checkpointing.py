@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
-from noetl_core.errors import NoetlError
+from noetl_core.errors import DeadlinePassed, NoetlError
 from noetl_servicekit.logging import get_logger
 
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 
 logger = get_logger()
+
+LAST_SECONDS: Final = 2.0
+"""How long the shards that are to be released wait for their last barriers and marks."""
 
 
 async def checkpoint_regularly(
@@ -25,10 +29,15 @@ async def checkpoint_regularly(
         await checkpoints.flush()
 
 
-async def write_last(checkpoints: Checkpoints, barriers: Barriers) -> None:
-    """What the second that was under way has brought, before somebody else owns it; raises nothing."""
+async def write_last(checkpoints: Checkpoints, barriers: Barriers, *, seconds: float = LAST_SECONDS) -> None:
+    """What the second that was under way has brought, before somebody else owns it; not for long, and raises nothing.
+
+    The marks come first: they need the database alone, while telling a checkpoint may have to wait for api.
+    """
     try:
-        await barriers.close()
-        await checkpoints.flush()
-    except NoetlError as exc:  # The next event of each execution closes what came before it.
-        logger.warning("projector.last_barriers_failed", code=exc.code, reason=exc.message)
+        async with asyncio.timeout(seconds):
+            await checkpoints.flush()
+            await barriers.close()
+    except (NoetlError, TimeoutError) as exc:  # The next event of each execution closes what came before it.
+        failure = exc if isinstance(exc, NoetlError) else DeadlinePassed(f"it took longer than {seconds:g} s")
+        logger.warning("projector.last_barriers_failed", code=failure.code, reason=failure.message)
