@@ -51,6 +51,7 @@ from noetl_testkit.memory.bus import InMemoryBus
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
 from noetl_testkit.memory.snapshots import InMemorySnapshots
+from noetl_testkit.until import until
 
 SHARD = shard_of(EXECUTION, 64)
 
@@ -611,6 +612,9 @@ class Receiver:
     async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
         raise AssertionError("nothing is to come again")
 
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        raise AssertionError("nothing waits for long")
+
     async def term(self, deliveries: Iterable[Delivery]) -> None:
         self.terminated += deliveries
 
@@ -686,6 +690,66 @@ def test_a_batch_has_so_many_events_however_many_share_a_message() -> None:
     divided = [(len(part), events) for part, events in batches(deliveries, 5)]
 
     assert divided == [(1, 6), (4, 5), (1, 1)]
+
+
+class Courier(Receiver):
+    """Brings everything at once, and then nothing any more; notes what is kept and what is to come again."""
+
+    def __init__(self, *deliveries: Delivery) -> None:
+        super().__init__()
+        self.brought = asyncio.Event()
+        self.kept: list[list[str]] = []
+        self.again: list[str] = []
+        self._deliveries = deliveries
+
+    async def fetch(self, *, batch: int, wait_seconds: float) -> tuple[Delivery, ...]:
+        if self.brought.is_set():
+            await asyncio.Event().wait()
+        self.brought.set()
+        return self._deliveries
+
+    async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
+        assert delay_seconds > 0
+        self.again += [one.receipt for one in deliveries]
+
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        self.kept.append([one.receipt for one in deliveries])
+
+
+async def test_what_waits_while_others_are_written_is_kept_from_coming_again() -> None:
+    history = two_steps(History())
+    one, counts = process(history), ProjectorMetrics(MetricSet())
+    courier = Courier(*(shared(*history.stored[at : at + 4], place=at // 4) for at in range(0, 16, 4)))
+    now = iter(range(0, 1_000, 5))
+    consumer = ShardConsumer(
+        courier, one.project, batch_size=4, shard_count=64, metrics=counts, clock=lambda: float(next(now))
+    )
+    running = asyncio.create_task(consumer.run(lambda: None))
+
+    await until(lambda: len(courier.acknowledged) == 4)
+    running.cancel()
+
+    assert courier.kept == [["2", "3"]], "after 10 s; the next time nothing would wait any more"
+    assert courier.again == []
+    assert one.version() == 16
+
+
+async def test_if_a_part_fails_everything_that_was_fetched_with_it_comes_again_soon() -> None:
+    history = two_steps(History())
+    one, counts = process(history), MetricSet()
+    courier = Courier(*(shared(*history.stored[at : at + 4], place=at // 4) for at in range(0, 16, 4)))
+    consumer = ShardConsumer(courier, one.project, batch_size=4, shard_count=64, metrics=ProjectorMetrics(counts))
+
+    def fail_from_now_on() -> None:
+        if courier.acknowledged:
+            one.store.failure = Unavailable("the database is away")
+
+    with pytest.raises(Unavailable):
+        await consumer.run(fail_from_now_on)
+
+    assert [settled.receipt for settled in courier.acknowledged] == ["0"]
+    assert courier.again == ["1", "2", "3"]
+    assert counts.value("noetl_projector_redelivery_requests_total", shard_id=str(SHARD)) == 3
 
 
 async def test_messages_of_a_log_that_a_restored_database_lost_change_nothing() -> None:

@@ -112,6 +112,26 @@ class TestNatsBus(BusCompliance):
         assert len(await fetch_all(staying, 9)) == 9
 
 
+async def test_what_is_kept_is_in_progress_for_the_server_and_so_is_what_nobody_has_fetched_yet(
+    connection: NatsConnection,
+) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    consumer = NatsPullConsumer(connection, spec(f"{space}.>"))
+    assert await consumer.fetch(batch=10, wait_seconds=SHORT_SECONDS) == ()
+    await NatsPublisher(connection).publish_batch([message(space, number) for number in range(3)])
+    await until(lambda: consumer._requests is not None and len(consumer._requests.waiting) == 3)
+    (fetched,) = await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS)
+    settled = await connection.session().client.subscribe(f"{fetched.receipt.rsplit('.', 5)[0]}.>")
+
+    await consumer.keep([fetched])
+
+    told = [await settled.next_msg(timeout=LONG_SECONDS) for _ in range(3)]
+    assert told[0].subject == fetched.receipt
+    assert len({one.subject for one in told}) == 3
+    assert {one.data for one in told} == {b"+WPI"}
+    await consumer.close()
+
+
 async def test_a_consumer_of_what_is_new_hears_nothing_old(connection: NatsConnection) -> None:
     space = f"noetl.events.{uuid4().hex}"
     publisher = NatsPublisher(connection)

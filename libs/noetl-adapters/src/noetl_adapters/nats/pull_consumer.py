@@ -21,7 +21,7 @@ from noetl_adapters.nats.consumers import (
 )
 from noetl_adapters.nats.pull_requests import PullRequests
 
-_ACK, _NAK, _TERM = b"+ACK", b"-NAK", b"+TERM"
+_ACK, _NAK, _TERM, _IN_PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
 
 
 class NatsPullConsumer:
@@ -71,6 +71,11 @@ class NatsPullConsumer:
         """They are to come again, to whoever asks first."""
         delay = json.dumps({"delay": int(delay_seconds * 1e9)}).encode()
         await self._settle(deliveries, _NAK + b" " + delay if delay_seconds > 0 else _NAK)
+
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        """They are still to be dealt with here, after them what has come and nobody has fetched yet."""
+        ahead = self._requests.waiting if self._requests is not None else ()
+        await self._settle((*deliveries, *ahead), _IN_PROGRESS)
 
     async def term(self, deliveries: Iterable[Delivery]) -> None:
         """They are never to come again."""

@@ -83,6 +83,11 @@ class PullRequests:
             await self.session.client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)
         self._owed += missing
 
+    @property
+    def waiting(self) -> tuple[Delivery, ...]:
+        """What has come and was not taken yet."""
+        return tuple(self._buffer)
+
     def take(self, limit: int | None) -> tuple[Delivery, ...]:
         """What has come, at most `limit`."""
         number = len(self._buffer) if limit is None else min(limit, len(self._buffer))

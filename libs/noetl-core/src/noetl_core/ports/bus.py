@@ -66,6 +66,10 @@ class PullConsumer(Protocol):
         """They are to come again, to whoever asks first."""
         ...
 
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        """They are still to be dealt with here: the time after which they come again begins anew."""
+        ...
+
     async def term(self, deliveries: Iterable[Delivery]) -> None:
         """They are never to come again, although nobody could deal with them."""
         ...

@@ -112,6 +112,9 @@ class InMemoryPullConsumer:
         for place in self._places_of(deliveries):
             place.pending, place.due_at = False, time.monotonic() + delay_seconds
 
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        """Nothing comes again by itself here."""
+
     async def term(self, deliveries: Iterable[Delivery]) -> None:
         """They are never to come again."""
         await self.ack(deliveries)

@@ -32,6 +32,8 @@ class _Queue:
     due: dict[int, Message] = field(default_factory=dict)
     sent: dict[int, Message] = field(default_factory=dict)
     attempts: dict[int, int] = field(default_factory=dict)
+    kept: set[tuple[int, int]] = field(default_factory=set)
+    """Deliveries, by number and attempt, that do not come again when their time is over for the first time."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -131,8 +133,15 @@ class SimulatedBus:
                     attempt=queue.attempts[number],
                 )
             )
-            self.later(ACK_SECONDS, self.give_back, queue, number, queue.attempts[number])
+            self.later(ACK_SECONDS, self._give_back_in_time, queue, number, queue.attempts[number])
         return tuple(deliveries)
+
+    def _give_back_in_time(self, queue: _Queue, number: int, attempt: int) -> None:
+        if (number, attempt) in queue.kept:
+            queue.kept.discard((number, attempt))
+            self.later(ACK_SECONDS, self._give_back_in_time, queue, number, attempt)
+        else:
+            self.give_back(queue, number, attempt)
 
     def give_back(self, queue: _Queue, number: int, attempt: int) -> None:
         """Nobody has settled this delivery of it."""
@@ -170,6 +179,10 @@ class SimulatedConsumer:
         for delivery in deliveries:
             number = int(delivery.receipt)
             self._bus.later(delay_seconds, self._bus.give_back, self._queue, number, delivery.attempt)
+
+    async def keep(self, deliveries: Iterable[Delivery]) -> None:
+        """They are still to be dealt with."""
+        self._queue.kept.update((int(delivery.receipt), delivery.attempt) for delivery in deliveries)
 
     async def term(self, deliveries: Iterable[Delivery]) -> None:
         """They are never to come again."""

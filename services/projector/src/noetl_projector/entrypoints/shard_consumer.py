@@ -27,6 +27,8 @@ WAIT_SECONDS: Final = 5.0
 AWAY_SECONDS: Final = 0.25
 """How soon to try again, and how long to wait for the first message: that nothing comes is an answer too."""
 REDELIVERY_SECONDS: Final = 1.0
+KEEP_SECONDS: Final = 8.0
+"""How often messages that wait for their turn are kept from coming again; the bus waits 30 s for each."""
 GATHER_SECONDS: Final = 0.025
 """After a batch that was small: what comes meanwhile is written together. The first after a rest never waits."""
 
@@ -53,6 +55,7 @@ class ShardConsumer:
         log_branch: Callable[[], str] = lambda: "",
         on_bus_away: Callable[[], None] = lambda: None,
         gather_seconds: float = GATHER_SECONDS,
+        clock: Callable[[], float] = lambda: asyncio.get_running_loop().time(),
     ) -> None:
         self._consumer = consumer
         self._project = project
@@ -62,6 +65,7 @@ class ShardConsumer:
         self._log_branch = log_branch
         self._on_bus_away = on_bus_away
         self._gather_seconds = gather_seconds
+        self._clock = clock
         self.bus_is_away = True
         """Until the first fetch succeeds: whoever compares heads then does not rely on the bus."""
 
@@ -82,13 +86,27 @@ class ShardConsumer:
                 self._metrics.bus_away.set(0)
                 logger.info("projector.bus_is_back")
             if deliveries:
-                events = 0
-                for part, count in batches(deliveries, self._batch_size):
-                    await self.take(part)
-                    beat()
-                    events += count
+                events = await self._take_in_turn(deliveries, beat)
                 if events < self._batch_size // 2:
                     await asyncio.sleep(self._gather_seconds)
+
+    async def _take_in_turn(self, deliveries: Sequence[Delivery], beat: Callable[[], None]) -> int:
+        """Batch after batch, returns the number of events; what waits comes again early only if one fails."""
+        begun = events = 0
+        kept_at = self._clock()
+        for part, count in batches(deliveries, self._batch_size):
+            begun, events = begun + len(part), events + count
+            try:
+                await self.take(part)
+            except NoetlError:
+                await self._ask_again(deliveries[begun:], [self._shard_told(one) for one in deliveries[begun:]])
+                raise
+            beat()
+            if begun < len(deliveries) and self._clock() - kept_at >= KEEP_SECONDS:
+                with suppress(Unavailable):
+                    await self._consumer.keep(deliveries[begun:])
+                kept_at = self._clock()
+        return events
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """One batch, from parsing to acknowledgement."""
@@ -106,17 +124,22 @@ class ShardConsumer:
         try:
             await self._project(_by_execution(readable))
         except NoetlError:
-            count_by_shard(self._metrics.redelivery_requests, [one.shard for one in readable])
-            count_by_shard(self._metrics.delayed_redelivery_requests, [one.shard for one in readable])
-            self._metrics.last_action_at.labels("redelivery").set_to_current_time()
-            with suppress(Unavailable):
-                await self._consumer.nak([one.delivery for one in readable], delay_seconds=REDELIVERY_SECONDS)
+            await self._ask_again([one.delivery for one in readable], [one.shard for one in readable])
             raise
         # Should this get lost, the messages come again, and are known by their versions.
         with suppress(Unavailable):
             await self._consumer.ack([one.delivery for one in readable])
             count_by_shard(self._metrics.acknowledged, [one.shard for one in readable])
             self._metrics.last_action_at.labels("acknowledged").set_to_current_time()
+
+    async def _ask_again(self, deliveries: Sequence[Delivery], shards: Sequence[int | str]) -> None:
+        if not deliveries:
+            return
+        count_by_shard(self._metrics.redelivery_requests, shards)
+        count_by_shard(self._metrics.delayed_redelivery_requests, shards)
+        self._metrics.last_action_at.labels("redelivery").set_to_current_time()
+        with suppress(Unavailable):
+            await self._consumer.nak(deliveries, delay_seconds=REDELIVERY_SECONDS)
 
     def _told_apart(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         log_branch = self._log_branch()
