@@ -543,6 +543,8 @@ async def test_a_server_that_hangs_up_is_a_lost_connection(tool: HttpTool) -> No
         {"url": "/relative"},
         {"url": "http://h:port/"},
         {"url": "http://h/", "method": "G E T"},
+        {"url": "http://h/", "method": "connect"},
+        {"url": "http://h/", "headers": {"Transfer-Encoding": "chunked"}},
         {"url": "http://h/", "params": "a=1"},
         {"url": "http://h/", "headers": {"X": "a\nb"}},
         {"url": "http://h/", "verify_ssl": "maybe"},

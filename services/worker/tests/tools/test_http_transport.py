@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -19,12 +21,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from multidict import CIMultiDict
 from noetl_worker.application.known_secrets import KnownSecrets
-from noetl_worker.application.outcome import OutcomeError
+from noetl_worker.application.outcome import ErrorKind, OutcomeError
 from noetl_worker.tools.http import TRANSPORT_ERRORS
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_clients import HttpClients, HttpLimits, HttpOptions, HttpReply
 from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import transport_outcome
+from noetl_worker.tools.http_transport import Proxies
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Answer = Callable[[bytes], bytes | None]
@@ -165,12 +168,55 @@ async def test_headers_of_a_response_are_text_by_their_names_in_lower_case() -> 
     assert len(reply.headers["x-long"]) == 50_000
 
 
-@pytest.mark.parametrize("headers", [{"bad name": "x"}, {"x": "a\x01b"}, {"": "x"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *({"bad name": "x"}, {"x": "a\x01b"}, {"": "x"}, {"Transfer-Encoding": "identity"}, {"content-length": "1"}),
+        *({name: "x"} for name in ("Connection", "Upgrade", "TE", "Trailer", "keep-alive", "Proxy-Connection")),
+    ],
+)
 async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -> None:
     async with wire() as server:
         error = await trouble(exchange(replace(request(server.url), headers=CIMultiDict(headers))))
 
-    assert (error.code, server.asked) == ("TOOL_CONFIG", [])
+    assert (error.kind, error.code, server.asked) == (ErrorKind.SCHEMA, "TOOL_CONFIG", [])
+
+
+async def test_the_length_of_a_body_may_be_said_as_it_is() -> None:
+    async with wire() as server:
+        await exchange(request(server.url, "POST", b"four", **{"content-length": "4"}))
+        await exchange(request(server.url, "GET", None, **{"content-length": "0"}))
+        error = await trouble(exchange(request(server.url, "POST", b"four", **{"content-length": "44"})))
+
+    assert [asked.lower().count(b"content-length: 4\r\n") for asked in server.asked] == [1, 0]
+    assert (error.code, "content-length" in error.message) == ("TOOL_CONFIG", True)
+
+
+async def test_a_body_is_never_a_request_that_somebody_else_gets_the_answer_to() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                sizes = [line.partition(b":")[2] for line in head.split(b"\r\n") if line.startswith(b"content-length")]
+                if b"transfer-encoding: chunked" in head:  # as RFC 9112 has it, this one wins
+                    await reader.readuntil(b"0\r\n\r\n")
+                elif sizes:
+                    await reader.readexactly(int(sizes[0]))
+                path = head.split(b" ")[1]
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(path), path))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    smuggled = b"0\r\n\r\nGET /of-the-first HTTP/1.1\r\nHost: h\r\n\r\n"
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server, HttpClients() as clients:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        first = request(f"{url}/first", "POST", smuggled, **{"transfer-encoding": "chunked"})
+        error = await trouble(exchange(first, clients=clients))
+        plain = await exchange(request(f"{url}/first", "POST", smuggled), clients=clients)
+        second = await exchange(request(f"{url}/second"), clients=clients)
+
+    assert (error.kind, error.code) == (ErrorKind.SCHEMA, "TOOL_CONFIG")
+    assert (plain.content, second.content) == (b"/first", b"/second")
 
 
 @pytest.mark.parametrize(
@@ -196,6 +242,49 @@ async def test_the_method_after_a_redirect(status: int, method: str, then: str) 
 
     assert [asked.split(b" ")[0].decode() for asked in server.asked] == [method, then]
     assert reply.url.without_caller() == f"{server.url}/there"
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"), [("/there", b"ada:x"), ("//eve:y@{host}/there", b"eve:y"), ("//localhost:1/", None)]
+)
+async def test_who_asks_stays_the_same_after_a_redirect_to_the_same_server(location: str, shown: bytes | None) -> None:
+    def answer(head: bytes) -> bytes:
+        there = location.format(host=server.url.removeprefix("http://")).encode()
+        return OK if b" /there " in head else b"HTTP/1.1 302 Go\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % there
+
+    async with wire(answer) as server:
+        asking = exchange(request(server.url.replace("//", "//ada:x@")), follow_redirects=True)
+        if shown is None:
+            assert (await trouble(asking)).code == "CONN_REFUSED"
+        else:
+            assert (await asking).content == b"ok"
+            assert b"Authorization: Basic " + base64.b64encode(shown) in server.asked[1]
+    assert b"Authorization: Basic " + base64.b64encode(b"ada:x") in server.asked[0]
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd"])
+async def test_an_encoding_that_nobody_asked_for_is_not_tried_again(encoding: str) -> None:
+    said = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: 4\r\n\r\nxxxx".encode()
+    async with wire(lambda head: said) as server:
+        error = await trouble(exchange(request(server.url)))
+
+    assert (error.code, error.retryable, "nstall" in error.message) == ("HTTP_UNDECODABLE", False, False)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"HTTP/1.1 hunter2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nhunter2 : x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: hunter2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhunter2\r\n",
+    ],
+)
+async def test_what_is_wrong_with_a_response_is_not_quoted(said: bytes) -> None:
+    async with wire(lambda head: said) as server:
+        error = await trouble(exchange(request(server.url)))
+
+    assert (error.code, "hunter2" in error.message) == ("CONN_LOST", False)
 
 
 async def test_a_redirect_to_something_else_than_http_is_not_followed() -> None:
@@ -244,6 +333,19 @@ async def test_a_proxy_of_the_environment_is_used_unless_it_is_to_be_passed_by(
     assert (through.content, direct.content, untrusting.content) == (b"by", b"ok", b"ok")
     assert proxy.asked[0].startswith(b"GET http://not-resolved-here.invalid/a?b HTTP/1.1")
     assert b"Proxy-Authorization: Basic " + base64.b64encode(b"me:pass") in proxy.asked[0]
+
+
+@pytest.mark.parametrize(
+    ("excepted", "is_passed_by"),
+    [
+        *(("*", True), ("a.example", True), (".Example", True), ("b.example, example", True), ("a.example:81", True)),
+        *(("", False), (",", False), ("xample", False), ("b.a.example", False), ("a.example:80", False)),
+    ],
+)
+def test_whom_no_proxy_excepts(excepted: str, *, is_passed_by: bool) -> None:
+    proxies = Proxies(by_scheme={"all": "http://proxy", "no": excepted})
+
+    assert (proxies.of(HttpAddress.parse("http://A.example:81/")) is None) == is_passed_by
 
 
 async def test_a_proxy_is_asked_for_a_tunnel_to_a_server_with_tls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,3 +414,68 @@ async def test_certificates_are_checked_unless_the_step_says_otherwise(
     assert (error.code, error.retryable) == ("TLS_ERROR", False)
     assert "not trusted" in error.message
     assert (unchecked.content, trusted.content) == (b"ok", b"ok")
+
+
+# --- idle connections ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def polite_once(tls: ssl.SSLContext | None, then: bytes) -> Iterator[tuple[str, Callable[[], None]]]:
+    """A server in threads of its own; the first connection gets one answer and, when that is asked for, its end.
+
+    When the function that comes with its address returns, the end has been said, whether or not anybody has read it.
+    """
+    ending, done = threading.Event(), threading.Event()
+
+    def answer(one: socket.socket) -> None:
+        while not (head := one.recv(65_536)).endswith(b"\r\n\r\n"):
+            assert head
+        one.sendall(OK)
+
+    def serve() -> None:
+        with taken() as first:
+            answer(first)
+            ending.wait(60)
+            if then:
+                first.sendall(then)
+            else:
+                first.shutdown(socket.SHUT_WR)
+            done.set()
+            with taken() as second:
+                answer(second)
+
+    def taken() -> socket.socket:
+        plain = listening.accept()[0]
+        plain.settimeout(60)
+        return plain if tls is None else tls.wrap_socket(plain, server_side=True)
+
+    def end() -> None:
+        ending.set()
+        assert done.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http{'s' if tls else ''}://127.0.0.1:{listening.getsockname()[1]}", end
+        ending.set()
+        thread.join(60)
+
+
+@pytest.mark.parametrize("loop_turns", [0, 3])
+@pytest.mark.parametrize("then", [b"", OK.replace(b"ok", b"no")], ids=["hangs up", "speaks unasked"])
+@pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
+async def test_an_idle_connection_on_which_something_happened_is_not_used_again(
+    certificate: Path, then: bytes, *, is_tls: bool, loop_turns: int
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    with polite_once(context if is_tls else None, then) as (url, end):
+        async with HttpClients() as clients:
+            first = await exchange(request(url), clients=clients, verify_ssl=False)
+            end()  # which keeps the event loop from looking
+            for _ in range(loop_turns):
+                await asyncio.sleep(0)
+            second = await exchange(request(url), clients=clients, verify_ssl=False)
+
+    assert (first.content, second.content) == (b"ok", b"ok")

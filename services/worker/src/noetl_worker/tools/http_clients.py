@@ -163,6 +163,8 @@ def _following(request: HttpRequest, response: HttpResponse, secrets: KnownSecre
         told = f"{url.without_caller()} {url.username} {url.password}"
         if secrets.are_in(told.encode()) or (content is not None and secrets.are_in(content)):
             raise RedirectRefused("the server redirected to another one, which would have been sent a secret")
+    elif not url.username and not url.password:
+        url = replace(url, username=request.url.username, password=request.url.password)
     return replace(request, method=method, url=url, headers=headers, content=content)
 
 

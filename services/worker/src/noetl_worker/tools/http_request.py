@@ -42,6 +42,8 @@ def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
     method = (config.text("method") or "GET").upper()
     if not method.isascii() or not method.isalpha():
         raise misconfigured("`method` is not the name of an HTTP method")
+    if method == "CONNECT":
+        raise misconfigured("`method` is CONNECT, which is for proxies: what comes after it is no HTTP")
     headers = _headers(config.mapping("headers"))
     params = _params(config.mapping("params"))
     content_type, content, query = _body(config, method, headers.get("Content-Type"))

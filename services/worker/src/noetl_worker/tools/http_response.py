@@ -77,10 +77,10 @@ def transport_outcome(error: BaseException, *, timeout_seconds: float) -> Outcom
     if isinstance(error, RedirectRefused):
         return Outcome.failed(kind=ErrorKind.CLIENT_ERROR, code="HTTP_REDIRECT_REFUSED", message=str(error))
     if isinstance(error, HttpUndecodable):
-        message = "the response is not encoded as it says"
+        message = str(error) or "the response is not encoded as it says"
         return Outcome.failed(kind=ErrorKind.PARSE, code="HTTP_UNDECODABLE", message=message)
     if isinstance(error, HttpNotSent):
-        message = "the request cannot be written: its address or one of its headers is malformed"
+        message = f"the request cannot be written: {str(error) or 'its address or one of its headers is malformed'}"
         return Outcome.failed(kind=ErrorKind.SCHEMA, code=TOOL_CONFIG, message=message)
     if isinstance(error, HttpLost):
         trouble = connection_trouble(error)

@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import re
+import select
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -15,9 +16,13 @@ from dataclasses import dataclass
 import aiohttp
 import certifi
 from aiohttp.client_middlewares import ClientHandlerType
+from aiohttp.client_reqrep import ConnectionKey
+from aiohttp.connector import Connection
 from aiohttp.http_exceptions import ContentEncodingError
+from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 
+from noetl_worker.tools.connection_errors import causes
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_request import HttpRequest
 
@@ -31,6 +36,10 @@ _PLAIN_BODY_BYTES = 1024 * 1024
 """Larger ones are written piece by piece."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_OF_THE_CONNECTION = frozenset(
+    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+"""Headers about how a connection is used: with those of a step, one call's body could be another's request."""
 _CANNOT_CONNECT = (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError, aiohttp.ServerFingerprintMismatch)
 
 
@@ -68,12 +77,21 @@ class Proxies:
     def of(self, address: HttpAddress) -> HttpAddress | None:
         """The proxy for an address; raises `HttpNotSent` for one that this client cannot speak to."""
         found = self.by_scheme.get(address.scheme) or self.by_scheme.get("all")
-        if not found or urllib.request.proxy_bypass(address.authority, dict(self.by_scheme)):
+        if not found or self._passes_by(address):
             return None
         try:
             return HttpAddress.parse(found if "://" in found else f"http://{found}")
         except ValueError as exc:
             raise HttpNotSent("the worker's proxy is neither of http nor of https") from exc
+
+    def _passes_by(self, address: HttpAddress) -> bool:
+        """Whether NO_PROXY has the host, a domain that it is in, either with its port, or all there are."""
+        excepted = self.by_scheme.get("no", "")
+        if excepted.strip() == "*":
+            return True
+        names = (name.strip().lstrip(".").lower() for name in excepted.split(","))
+        asked = {address.host, address.host.strip("[]"), address.authority}
+        return any(name and any(one == name or one.endswith(f".{name}") for one in asked) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +145,40 @@ class HttpResponse:
         return bytes(content), True
 
 
+class QuietConnections(aiohttp.TCPConnector):
+    """A pool that gives away no idle connection on which the server has hung up, or spoken without being asked.
+
+    A request on the one would be lost, and the other would answer it with something else. The event loop may have
+    had no time yet to read either, so the socket itself is asked.
+    """
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if _is_quiet(connection):
+                return connection
+            connection.close()
+        return None
+
+
+def _is_quiet(connection: Connection) -> bool:
+    protocol, transport = connection.protocol, connection.transport
+    if protocol is None or transport is None or protocol.should_close:  # something that was read waits in there
+        return False
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None and tls.pending():
+        return False
+    descriptor = transport.get_extra_info("socket").fileno()
+    if descriptor < 0:
+        return False
+    asked = select.poll()
+    asked.register(descriptor, select.POLLIN)
+    return not asked.poll(0)
+
+
 def open_session(*, context: ssl.SSLContext, max_connections: int, idle_seconds: float) -> aiohttp.ClientSession:
     """A pool of connections, without cookies, limits of time and things that the environment says."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(
+        connector=QuietConnections(
             ssl=context, limit=max_connections, keepalive_timeout=idle_seconds, use_dns_cache=False
         ),
         cookie_jar=aiohttp.DummyCookieJar(),  # one call's cookies are nobody else's
@@ -170,7 +218,7 @@ async def sent(session: aiohttp.ClientSession, request: HttpRequest, proxies: Pr
 
 
 async def _send(session: aiohttp.ClientSession, request: HttpRequest, proxies: Proxies) -> aiohttp.ClientResponse:
-    headers = _checked(request.headers)
+    headers = _checked(request.headers, body_bytes=len(request.content or b""))
     if request.url.username or request.url.password:
         headers["Authorization"] = _basic(request.url)
     content = request.content
@@ -199,7 +247,9 @@ async def _send(session: aiohttp.ClientSession, request: HttpRequest, proxies: P
     except aiohttp.ClientHttpProxyError as exc:
         raise HttpUnreachable(f"the proxy answered HTTP {exc.status}") from exc
     except aiohttp.ClientError as exc:
-        raise HttpLost(getattr(exc, "message", "") or "the response is not one of HTTP") from exc
+        if any(isinstance(cause, ContentEncodingError) for cause in causes(exc)):
+            raise HttpUndecodable("the response is encoded in a way that was not asked for") from exc
+        raise HttpLost("the response is not one of HTTP") from exc  # what it is instead may be anybody's secret
 
 
 async def _once(request: aiohttp.ClientRequest, send: ClientHandlerType) -> aiohttp.ClientResponse:
@@ -219,15 +269,23 @@ def _broken_off(error: aiohttp.ClientError) -> Exception:
         if isinstance(error.__cause__, ContentEncodingError):
             return HttpUndecodable()
         return HttpLost("the connection was lost before the response was complete")
-    return HttpLost(str(error) or "the connection was lost")
+    return HttpLost("the connection was lost")
 
 
-def _checked(headers: Mapping[str, str]) -> CIMultiDict[str]:
+def _checked(headers: Mapping[str, str], *, body_bytes: int) -> CIMultiDict[str]:
     """Headers that can be written; what is in others is not repeated."""
+    checked: CIMultiDict[str] = CIMultiDict()
     for name, value in headers.items():
+        known = name.lower()
         if not _NAME.fullmatch(name) or _UNFIT_IN_VALUE.search(value):
             raise HttpNotSent
-    return CIMultiDict(headers)
+        if known in _OF_THE_CONNECTION:
+            raise HttpNotSent(f"the header {known!r} is about the connection, which is not the step's own")
+        if known != "content-length":
+            checked.add(name, value)
+        elif value.strip() != str(body_bytes):
+            raise HttpNotSent(f"the header 'content-length' is not the length of the body, which is {body_bytes}")
+    return checked
 
 
 def _basic(address: HttpAddress) -> str:
