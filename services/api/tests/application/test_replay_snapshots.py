@@ -107,6 +107,36 @@ async def test_the_snapshot_s_own_position_needs_no_event_more() -> None:
     assert known.replayed.checksum == world.history.stored[POSITION - 1].checksum
 
 
+async def test_a_replay_that_is_remembered_from_the_start_begins_with_a_snapshot_that_was_made_since() -> None:
+    world = World()
+    made, world.kept = world.kept, None
+
+    first = await world.histories(None, EXECUTION, POSITION, look_again=True)
+    again = await world.histories(None, EXECUTION, POSITION, look_again=True)
+    assert (first.snapshot_version, again is first) == (0, True)
+    assert world.metrics.value("noetl_api_replays_total", began_at="start") == 1
+
+    world.kept = made
+    assert await world.histories(None, EXECUTION, POSITION) is first, "pages after the first ask nobody"
+    shortened = await world.histories(None, EXECUTION, POSITION, look_again=True)
+    assert shortened.snapshot_version == POSITION
+    assert shortened.replayed.rows == first.replayed.rows
+
+    world.kept = None
+    assert await world.histories(None, EXECUTION, POSITION, look_again=True) is shortened
+    assert (await world.histories(None, EXECUTION, POSITION, from_start=True, look_again=True)).snapshot_version == 0
+
+
+async def test_a_snapshot_that_came_later_and_is_of_another_log_changes_nothing() -> None:
+    world = World()
+    world.kept = None
+    first = await world.histories(None, EXECUTION, len(world.history.stored))
+    world.kept = _of_another_log(world)
+
+    assert await world.histories(None, EXECUTION, len(world.history.stored), look_again=True) is first
+    assert world.metrics.value("noetl_api_replays_total", began_at="start") == 1
+
+
 def _touched(world: World) -> tuple[Snapshot, list[bytes]]:
     snapshot, parts = taken(world.history)
     return snapshot, [bytes([*parts[0][:40], parts[0][40] ^ 1, *parts[0][41:]])]

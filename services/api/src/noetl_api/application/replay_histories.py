@@ -66,20 +66,36 @@ class ReplayHistories:
         self._waiting = 0
 
     async def __call__(
-        self, scope: Scope | None, execution_id: int, version: int, *, from_start: bool = False
+        self,
+        scope: Scope | None,
+        execution_id: int,
+        version: int,
+        *,
+        from_start: bool = False,
+        look_again: bool = False,
     ) -> KnownReplay:
-        """The history up to a version, which the caller knows to be there and to be his."""
+        """The history up to a version, which the caller knows to be there and to be his.
+
+        If it is known from the start, who looks again begins with a snapshot that has been made since.
+        """
         key = (execution_id, version, from_start)
-        if (known := self._find(key)) is not None:
-            return known
+        known, seed = self._find(key), None
+        if known is not None:
+            if look_again and not from_start and not known.snapshot_version:
+                seed = await self._seed(scope, execution_id, version)
+            if seed is None:
+                return known
         if self._waiting >= MAX_WAITING:
             raise Overloaded("too many replays are waiting for their turn")
         self._waiting += 1
         try:
             async with self._turns:
-                if (known := self._find(key)) is not None:  # somebody asked for the same
-                    return known
-                return self._keep(key, await self._replayed(scope, execution_id, version, from_start=from_start))
+                found = self._find(key)
+                if found is not None and found is not known:  # somebody asked for the same
+                    return found
+                if seed is None and not from_start:
+                    seed = await self._seed(scope, execution_id, version)
+                return self._keep(key, await self._replayed(scope, execution_id, version, seed, known))
         finally:
             self._waiting -= 1
 
@@ -95,8 +111,9 @@ class ReplayHistories:
             self._kept.popitem(last=False)
         return known
 
-    async def _replayed(self, scope: Scope | None, execution_id: int, version: int, *, from_start: bool) -> KnownReplay:
-        seed = None if from_start else await self._seed(scope, execution_id, version)
+    async def _replayed(
+        self, scope: Scope | None, execution_id: int, version: int, seed: Seed | None, known: KnownReplay | None
+    ) -> KnownReplay:
         if seed is not None:
             try:
                 return await self._replay(scope, execution_id, version, seed)
@@ -106,7 +123,7 @@ class ReplayHistories:
                 self._refuse(execution_id, seed, exc.message)
             except Exception as exc:  # A snapshot is nothing that an answer may depend on, also when it is nonsense.
                 self._refuse(execution_id, seed, repr(exc))
-        return await self._replay(scope, execution_id, version, None)
+        return known or await self._replay(scope, execution_id, version, None)
 
     async def _seed(self, scope: Scope | None, execution_id: int, version: int) -> Seed | None:
         """A snapshot whose last event is the log's own; one that is of another log seals another history."""

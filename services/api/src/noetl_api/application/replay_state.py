@@ -90,7 +90,9 @@ class ReplayState:
         place = _read_token(query.page_token, sections)
         point = query.point if place is None else Point(stream_version=place[0])
         version, head = await self._points.version(visible, query.execution_id, point)
-        known = await self._histories(visible, query.execution_id, version, from_start=query.from_start)
+        known = await self._histories(
+            visible, query.execution_id, version, from_start=query.from_start, look_again=not query.page_token
+        )
         rows, payloads, following = await self._page(known, sections, place, size)
         token = _token(version, *following) if following is not None else ""
         return ReplayPage(known=known, head_version=head, rows=rows, payloads=payloads, next_page_token=token)

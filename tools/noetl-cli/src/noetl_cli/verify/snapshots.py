@@ -107,20 +107,19 @@ async def verify_snapshots(
     for head in heads:
         if head.version < from_events:
             continue
-        report.compared.append(await _compare(replays, head, from_events, deadline))
+        report.compared.append(await _compare(replays, head, deadline))
         events += head.version
         progress(len(report.compared), events)
     return report
 
 
-async def _compare(replays: Replays, head: StreamHead, from_events: int, deadline: float) -> Compared:
+async def _compare(replays: Replays, head: StreamHead, deadline: float) -> Compared:
     point = Point(stream_version=head.version)
     try:
         shortened = await replays.state(None, head.execution_id, point, projection="none")
         while not shortened.snapshot_version and time.monotonic() < deadline:
-            # Projectors make snapshots behind their rows; api remembers states, so another point is asked for.
+            # Projectors make snapshots behind their rows; api remembers the state, and looks for one all the same.
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
-            point = Point(stream_version=max(point.stream_version - 1, from_events))
             shortened = await replays.state(None, head.execution_id, point, projection="none")
         whole = await replays.state(None, head.execution_id, point, projection="none", from_start=True)
     except NoetlError as exc:
@@ -129,7 +128,7 @@ async def _compare(replays: Replays, head: StreamHead, from_events: int, deadlin
         return Compared(execution_id=head.execution_id, version=head.version, problem=_TOO_LARGE)
     return Compared(
         execution_id=head.execution_id,
-        version=point.stream_version,
+        version=head.version,
         snapshot_version=shortened.snapshot_version,
         differs=tuple(_differences(shortened, whole)),
         problem="" if shortened.snapshot_version else "has no snapshot that can be used",
