@@ -7,7 +7,8 @@
 # writes evidence of the newest ones below DIR (a new directory; default: build/release-gate), which it checks again
 # from its files alone. NOETL names the command; GATE_SAMPLES how much evidence is kept; GATE_OPTIONS goes to
 # `noetl verify all`. Histories of GATE_SNAPSHOT_EVENTS events (default: 10000) have snapshots, and replays that begin
-# with one come to the same as those of every event. At least one business object is to be among what is compared, unless GATE_WITHOUT_OBJECTS=1.
+# with one come to the same as those of every event. At least one such history and one business object are to be among
+# what is compared, unless GATE_WITHOUT_SNAPSHOTS=1 and GATE_WITHOUT_OBJECTS=1.
 set -euo pipefail
 noetl=${NOETL:-noetl}
 directory=${1:-build/release-gate}
@@ -42,11 +43,12 @@ $noetl verify snapshots --from-events "${GATE_SNAPSHOT_EVENTS:-10000}" -o json >
   cat "$directory/snapshots.json" >&2
   fail "a snapshot is missing, or leads to another state than the log"
 }
-python3 - "$directory/snapshots.json" <<'PYTHON'
+python3 - "$directory/snapshots.json" "${GATE_WITHOUT_SNAPSHOTS:-}" <<'PYTHON' || fail "no snapshot was compared"
 import json, sys
 
 report = json.load(open(sys.argv[1], encoding="utf-8"))
 print(f"release gate: {report['from_snapshots']} of {report['executions']} long histories replayed from snapshots, all equal")
+assert sys.argv[2] or report["from_snapshots"] > 0, "there is no history that is long enough, see GATE_SNAPSHOT_EVENTS"
 PYTHON
 
 $noetl list --limit "$samples" -o json >"$directory/newest.json"
