@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import Unavailable
 from noetl_core.ports.credentials import Credential
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
+from noetl_worker.application.credentials import resolve_auth
 from noetl_worker.application.frame_credentials import (
     KEPT_SECONDS,
+    MOST_MADE,
     FetchedOncePerFrame,
     credentials_of_frame,
     forget_credentials,
@@ -34,6 +39,12 @@ class Calls:
 
     async def credential(self) -> Credential:
         return await self._credentials.get(tenant_id="t", organization_id="o", name="db", execution_id=1)
+
+    async def described(self, auth: JsonValue) -> Credential:
+        call = ToolCall(tenant_id="t", organization_id="o", execution_id=1, step="s", kind="http")
+        found = (await resolve_auth(auth, credentials=self._credentials, call=call)).one()
+        assert found is not None
+        return found
 
     async def password(self) -> object:
         return (await self.credential()).data["password"]
@@ -92,6 +103,49 @@ async def test_what_is_made_of_a_credential_is_made_once_and_goes_with_it() -> N
         assert [await used(), await used()] == ["second"] * 2
     assert [await used(), await used()] == ["second"] * 2
     assert made == ["first", "first", "second", "second", "second"], "outside of frames nothing is kept"
+
+
+class Made:
+    """Something that is made of a credential."""
+
+
+async def test_of_a_described_credential_things_are_made_once_too() -> None:
+    calls = Calls()
+    made: list[str] = []
+
+    def make(credential: Credential) -> str:
+        made.append(f"{credential.type} {credential.data['password']} {credential.data.get('host')}")
+        return made[-1]
+
+    async def used(**fields: JsonValue) -> str:
+        return made_of(await calls.described({"type": "basic", "key": "db", **fields}), "text", make)
+
+    with credentials_of_frame():
+        assert [await used() for _ in range(50)] == ["basic first None"] * 50
+        assert [await used(host="h") for _ in range(50)] == ["basic first h"] * 50
+        assert len(made) == 2
+        calls.put("second")
+        forget_credentials()
+        assert [await used(), await used(host="h")] == ["basic second None", "basic second h"]
+    assert len(calls.stored.fetched) == 2
+
+
+@pytest.mark.parametrize("auth", [{"type": "basic", "key": "db"}, {"type": "bearer"}], ids=["stored", "its own"])
+async def test_what_is_kept_does_not_grow_with_the_rows_that_describe_credentials_of_their_own(
+    auth: dict[str, JsonValue],
+) -> None:
+    calls = Calls()
+    alive: weakref.WeakSet[Made] = weakref.WeakSet()
+
+    def make(credential: Credential) -> Made:
+        alive.add(one := Made())
+        return one
+
+    with credentials_of_frame():
+        for row in range(5 * MOST_MADE):
+            made_of(await calls.described({**auth, "token": f"of row {row}"}), "something", make)
+        gc.collect()
+        assert len(alive) <= (MOST_MADE if "key" in auth else 0)
 
 
 async def test_that_a_credential_could_not_be_had_is_not_remembered() -> None:

@@ -76,7 +76,7 @@ def test_parameters_are_hidden_wherever_they_stand() -> None:
     "text",
     [
         *("", "/relative", "ftp://h/", "http://", "http://h:port/", "http://h:99999/", "http://h /", "http://h/\x01"),
-        "http://" + "h" * 70_000,
+        *("http://" + "h" * 70_000, "http://u:port/@\u2100/", "http://[u:port/", "http://u:port%2F@h\u2100/"),
     ],
 )
 def test_what_is_no_address_is_refused_without_repeating_it(text: str) -> None:

@@ -1,17 +1,17 @@
-"""The port to stored credentials, and what the `auth` of a tool means."""
+"""What the `auth` of a tool means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from noetl_core.canonical import JsonValue
 from noetl_core.credentials import CREDENTIAL_NOT_FOUND
 from noetl_core.errors import InvalidInput
-from noetl_core.ids import ExecutionId
 from noetl_core.ports.credentials import Credential
 
+from noetl_worker.application.credential_source import Credentials
+from noetl_worker.application.frame_credentials import made_of
 from noetl_worker.application.tool_call import ToolCall
 
 __all__ = ["CREDENTIAL_NOT_FOUND", "Auth", "AuthInvalid", "Credential", "Credentials", "resolve_auth"]
@@ -34,16 +34,6 @@ class AuthInvalid(InvalidInput):
     """`auth` is written in a way that has no meaning; what it says is not repeated, it may be a secret."""
 
     code = "AUTH_INVALID"
-
-
-class Credentials(Protocol):
-    """Where credentials are fetched from, for each call anew."""
-
-    async def get(
-        self, *, tenant_id: str, organization_id: str, name: str, execution_id: ExecutionId | None = None
-    ) -> Credential:
-        """The credential; raises `NotFound` with the code CREDENTIAL_NOT_FOUND, or `Unavailable`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +100,11 @@ async def _described(value: Mapping[str, JsonValue], credentials: Credentials, c
         if not fields:
             raise AuthInvalid("`auth` names no credential: it has no `key`")
         return Credential(name="auth", type=own_type or "", data=fields)
-    stored = await _fetch(name, credentials, call)
-    return Credential(name=stored.name, type=own_type or stored.type, data={**stored.data, **fields})
+
+    def with_fields(stored: Credential) -> Credential:
+        return Credential(name=stored.name, type=own_type or stored.type, data={**stored.data, **fields})
+
+    return made_of(await _fetch(name, credentials, call), f"described: {own_type!r} {fields!r}", with_fields)
 
 
 async def _fetch(name: str, credentials: Credentials, call: ToolCall) -> Credential:

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, cast
 
 from noetl_core.ids import ExecutionId
+from noetl_core.ports.credentials import Credential
 
-from noetl_worker.application.credentials import Credential, Credentials
+from noetl_worker.application.credential_source import Credentials
 
 T = TypeVar("T")
 
 KEPT_SECONDS: Final = 60.0
 """In a frame that lasts longer they are fetched anew: they may have been replaced or taken away."""
+MOST_MADE: Final = 128
+"""Rows may each describe a credential in another way; nothing of that is kept then for long."""
 
 
 @dataclass(slots=True)
@@ -26,6 +29,12 @@ class _Kept:
     found: dict[tuple[str, str, str], tuple[float, Credential]] = field(default_factory=dict, repr=False)
     made: dict[tuple[int, str], tuple[Credential, object]] = field(default_factory=dict, repr=False)
     """By the identity of a credential, which is kept beside, so that no other one can have it."""
+
+    def has(self, credential: Credential) -> bool:
+        """Whether later rows get this very one: it was fetched for the frame, or made of one that was."""
+        found = (one for _, one in self.found.values())
+        made = (one for _, one in self.made.values())
+        return any(one is credential for one in (*found, *made))
 
 
 _of_frame: ContextVar[_Kept | None] = ContextVar("credentials of a frame", default=None)
@@ -50,14 +59,22 @@ def forget_credentials() -> None:
 
 
 def made_of(credential: Credential, what: str, make: Callable[[Credential], T]) -> T:
-    """What is made of a credential, once for all rows of a frame: connection parameters, spellings of its secrets."""
+    """What is made of a credential, once for all rows of a frame: connection parameters, spellings of its secrets.
+
+    Of a credential that only one row has, nothing is kept.
+    """
     kept = _of_frame.get()
     if kept is None:
         return make(credential)
     known = kept.made.get((id(credential), what))
-    if known is None:
-        known = kept.made[id(credential), what] = credential, make(credential)
-    return cast(T, known[1])
+    if known is not None:
+        return cast(T, known[1])
+    made = make(credential)
+    if kept.has(credential):
+        if len(kept.made) >= MOST_MADE:
+            kept.made.clear()
+        kept.made[id(credential), what] = credential, made
+    return made
 
 
 class FetchedOncePerFrame:

@@ -38,7 +38,10 @@ class HttpAddress:
             raise ValueError("is too long")
         if _CONTROL.search(text):
             raise ValueError("has a control character")
-        parts = urlsplit(text)
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # which repeats the address, with the password in it
+            raise ValueError("is not an address") from None
         try:
             port = parts.port
         except ValueError:
@@ -101,7 +104,10 @@ def _host(name: str) -> str:
     if ":" in name:
         name = f"[{name}]"
     if not name.isascii():
-        name = yarl.URL(f"http://{name}/").raw_host or ""
+        try:
+            name = yarl.URL(f"http://{name}/").raw_host or ""
+        except ValueError:
+            name = ""
     if not _HOST.fullmatch(name):
         raise ValueError("has a host that is no name")
     return name.lower()
