@@ -14,7 +14,8 @@ _PORTS = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNFIT_IN_PATH = re.compile(r'[\x00-\x20"#<>?`{}\x7f-\U0010ffff]')
 _UNFIT_IN_QUERY = re.compile(r'[\x00-\x20"#<>\x7f-\U0010ffff]')
-_HOST = re.compile(r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
+_ZONE = re.compile(r"%(?:25)?([A-Za-z0-9._~-]+)(?=\])")
+_HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +24,14 @@ class HttpAddress:
 
     scheme: str
     host: str
-    """In lower case and in ASCII; of IPv6 with its brackets."""
+    """In lower case and in ASCII; of IPv6 with its brackets, and with its zone as that is written."""
     port: int | None = None
     username: str = ""
     password: str = ""
     path: str = ""
     query: str = ""
+    has_empty_query: bool = False
+    """Whether there is a `?` with nothing behind it."""
     fragment: str = ""
 
     @classmethod
@@ -56,6 +59,7 @@ class HttpAddress:
             password=unquote(parts.password or ""),
             path=_without_dots(_fit(parts.path, _UNFIT_IN_PATH)),
             query=_fit(parts.query, _UNFIT_IN_QUERY),
+            has_empty_query=not parts.query and "?" in text.partition("#")[0],
             fragment=_fit(parts.fragment, _UNFIT_IN_QUERY),
         )
 
@@ -69,14 +73,28 @@ class HttpAddress:
         """Host and port, as a header has them."""
         return self.host if self.port is None else f"{self.host}:{self.port}"
 
+    @property
+    def host_header(self) -> str:
+        """What the server is told that it was asked as; zones mean something to who asks only."""
+        return _ZONE.sub("", self.authority)
+
     @cached_property
     def sent(self) -> yarl.URL:
         """As the client takes it: without who asks, which is for a header, and without the fragment."""
-        return yarl.URL(replace(self, path=self.path or "/", fragment="").without_caller(), encoded=True)
+        path = self.path or "/"
+        if not self.query and self.has_empty_query:
+            path += "?"  # as a query of its own it would be left out
+        return yarl.URL.build(
+            scheme=self.scheme,
+            authority=_ZONE.sub(r"%\1", self.authority),
+            path=path,
+            query_string=self.query,
+            encoded=True,
+        )
 
     def without_caller(self) -> str:
         """The address, without the name and the password in it."""
-        query = f"?{self.query}" if self.query else ""
+        query = f"?{self.query}" if self.query or self.has_empty_query else ""
         fragment = f"#{self.fragment}" if self.fragment else ""
         return f"{self.scheme}://{self.authority}{self.path}{query}{fragment}"
 
@@ -102,7 +120,10 @@ class HttpAddress:
 
 def _host(name: str) -> str:
     if ":" in name:
-        name = f"[{name}]"
+        address, percent, zone = name.partition("%")
+        name = f"[{address.lower()}{percent and '%25'}{zone.removeprefix('25')}]"
+        if _HOST.fullmatch(name):
+            return name
     if not name.isascii():
         try:
             name = yarl.URL(f"http://{name}/").raw_host or ""

@@ -221,6 +221,8 @@ async def _send(session: aiohttp.ClientSession, request: HttpRequest, proxies: P
     headers = _checked(request.headers, body_bytes=len(request.content or b""))
     if request.url.username or request.url.password:
         headers["Authorization"] = _basic(request.url)
+    if "%" in request.url.host and "Host" not in headers:
+        headers["Host"] = request.url.host_header
     content = request.content
     proxy = proxies.of(request.url) if proxies.by_scheme else None
     for_proxy: dict[str, str] | None = None
