@@ -172,7 +172,7 @@ async def test_headers_of_a_response_are_text_by_their_names_in_lower_case() -> 
     "headers",
     [
         *({"bad name": "x"}, {"x": "a\x01b"}, {"": "x"}, {"Transfer-Encoding": "identity"}, {"content-length": "1"}),
-        *({name: "x"} for name in ("Connection", "Upgrade", "TE", "Trailer", "keep-alive", "Proxy-Connection")),
+        *({name: "x"} for name in ("Connection", "Upgrade", "TE", "Trailer", "Proxy-Connection")),
     ],
 )
 async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -> None:
@@ -180,6 +180,15 @@ async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -
         error = await trouble(exchange(replace(request(server.url), headers=CIMultiDict(headers))))
 
     assert (error.kind, error.code, server.asked) == (ErrorKind.SCHEMA, "TOOL_CONFIG", [])
+
+
+async def test_how_long_a_connection_is_to_stay_is_left_to_the_client() -> None:
+    said = {"Connection": "Keep-Alive", "Keep-Alive": "timeout=5", "proxy-connection": "close"}
+    async with wire() as server:
+        await exchange(replace(request(server.url), headers=CIMultiDict(said)))
+        await exchange(replace(request(server.url), headers=CIMultiDict({"connection": " close "})))
+
+    assert [b"timeout=5" in asked or b"close" in asked for asked in server.asked] == [False, False]
 
 
 async def test_the_length_of_a_body_may_be_said_as_it_is() -> None:

@@ -36,9 +36,8 @@ _PLAIN_BODY_BYTES = 1024 * 1024
 """Larger ones are written piece by piece."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_OF_THE_CONNECTION = frozenset(
-    {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
-)
+_WISHES = frozenset({"connection", "proxy-connection"})
+_OF_THE_CONNECTION = _WISHES | {"te", "trailer", "transfer-encoding", "upgrade"}
 """Headers about how a connection is used: with those of a step, one call's body could be another's request."""
 _CANNOT_CONNECT = (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError, aiohttp.ServerFingerprintMismatch)
 
@@ -281,6 +280,8 @@ def _checked(headers: Mapping[str, str], *, body_bytes: int) -> CIMultiDict[str]
         known = name.lower()
         if not _NAME.fullmatch(name) or _UNFIT_IN_VALUE.search(value):
             raise HttpNotSent
+        if known == "keep-alive" or (known in _WISHES and value.strip().lower() in {"close", "keep-alive"}):
+            continue  # As programs write it that have a connection to themselves.
         if known in _OF_THE_CONNECTION:
             raise HttpNotSent(f"the header {known!r} is about the connection, which is not the step's own")
         if known != "content-length":
