@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,27 @@ def test_a_seed_gives_the_same_bytes_in_another_process() -> None:
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
 
     assert told.stdout.split() == [judge(script_of(seed)).digest for seed in SEEDS[:3]]
+
+
+class Litter:
+    """What a test left behind that waits for the garbage collector, and then for whichever loop is running."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop().call_soon(lambda: None)
+
+
+def test_what_others_left_behind_takes_no_step_in_a_history() -> None:
+    alone = judge(script_of(SEEDS[-1]))
+    for _ in range(10):
+        Litter()
+
+    beside_others = judge(script_of(SEEDS[-1]))
+
+    assert (beside_others.steps, beside_others.trace) == (alone.steps, alone.trace)
 
 
 def test_other_seeds_are_other_histories() -> None:
