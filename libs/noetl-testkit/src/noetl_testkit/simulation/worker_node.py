@@ -85,6 +85,7 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
         tools,
         chance=place.chance.random,
         clock=lambda: MIDNIGHT.timestamp() + clock(),
+        stopwatch=clock,
         children=ChildCalls(api, rows.values, loops=loops),
         limits=RateLimits(clock=clock),
         retries=WaitingRetries(now=place.now),

@@ -90,6 +90,7 @@ class Pipeline:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.perf_counter,
         max_task_runs: int = MAX_TASK_RUNS,
         limits: RateLimits | None = None,
         keychain: Keychain | None = None,
@@ -107,6 +108,7 @@ class Pipeline:
         self._sleep = sleep
         self._chance = chance
         self._clock = clock
+        self._stopwatch = stopwatch
 
     async def __call__(
         self,
@@ -121,7 +123,7 @@ class Pipeline:
     ) -> PipelineEnd | PipelinePark:
         """Run to the end, from where it was parked if it was; only trouble of our own is raised."""
         scope = PipelineScope(outer=names, iteration=iteration)
-        run = PipelineRun(command, step, scope, workbook or {}, keychain or {})
+        run = PipelineRun(command, step, scope, workbook or {}, keychain or {}, stopwatch=self._stopwatch)
         if stand is not None:
             run.go_on_from(await asyncio.to_thread(decode_stand, stand, names, iteration))
         return await self._go_on(run)
@@ -185,10 +187,10 @@ class Pipeline:
             if run.task_runs >= self._max_task_runs:
                 message = f"tasks run at most {self._max_task_runs} times"
                 return run.failed(ErrorKind.UNKNOWN, "pipeline.iteration_cap", message)
-            began = time.perf_counter()
+            began = self._stopwatch()
             end = await (self._run_task(run, task) if task.loop is None else self._run_loop(run, task, task.loop))
             if run.around is None:  # the whole of a task's loop, and not its items once more
-                run.times.of(task.label, task.tool.kind).task_seconds += time.perf_counter() - began
+                run.times.of(task.label, task.tool.kind).task_seconds += self._stopwatch() - began
             if end is not None:
                 return end
         return run.ended()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -86,6 +87,8 @@ class PipelineRun:
     """Of the task that ran last, if it streams."""
     is_storable: bool = False
     """Whether what it remembers has been seen to have bytes."""
+    stopwatch: Callable[[], float] = time.perf_counter
+    """What calls took is told in events: where time is not real, neither is this."""
 
     def stand(self, *, attempt: int = 1, asked: Asked | None = None, loop: LoopStand | None = None) -> Stand:
         """Where it is parked: at a call, or in a loop whose items wait."""
@@ -205,6 +208,7 @@ class PipelineRun:
             timeout_seconds=tool.timeout_seconds,
             timeout_template=tool.timeout_template,
             attempt=attempt,
+            stopwatch=self.stopwatch,
         )
 
     def judge(self, task: Task, tool: Tool, outcome: Outcome, attempt: int) -> tuple[Action, Retry | None]:

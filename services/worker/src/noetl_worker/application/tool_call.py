@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -47,6 +47,7 @@ class ToolCall:
     """Where the rows of a streaming call go, instead of into its result."""
     rendering: list[float] = field(default_factory=list, repr=False, compare=False)
     """Seconds that each rendering has taken; of the call and of what tools make of it together."""
+    stopwatch: Callable[[], float] = field(default=time.perf_counter, repr=False, compare=False)
 
     def timed(self) -> ToolCall:
         """The call with its seconds known; raises `TemplateFailed`."""
@@ -75,13 +76,13 @@ class ToolCall:
         return {name: self._rendered(value, f"input.{name}") for name, value in self.input.items()}
 
     def _rendered(self, value: JsonValue, path: str) -> JsonValue:
-        began = time.perf_counter()
+        began = self.stopwatch()
         try:
             return render(
                 value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
             )
         finally:
-            self.rendering.append(time.perf_counter() - began)
+            self.rendering.append(self.stopwatch() - began)
 
 
 class Tool(Protocol):
