@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -64,10 +63,10 @@ async def channel(narrow: Narrow, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ada = {"name": "ada", "tenant_id": "acme", "organization_id": "data", "role": "writer"}
     path.write_text(json.dumps({"tokens": [{**ada, "token_sha256": token_sha256("secret-a")}]}))
 
-    def interceptors(*, tokens: Tokens, metrics: GrpcServerMetrics) -> list[Any]:
-        return [ServiceCalls(tokens, metrics, max_calls=2, max_streams=2)]
+    def calls(tokens: Tokens, metrics: GrpcServerMetrics) -> ServiceCalls:
+        return ServiceCalls(tokens, metrics, max_calls=2, max_streams=2)
 
-    monkeypatch.setattr(grpc_server, "server_interceptors", interceptors)
+    monkeypatch.setattr(grpc_server, "ServiceCalls", calls)
     async with (
         grpc_server.serve_grpc(
             Address(host="127.0.0.1", port=0),

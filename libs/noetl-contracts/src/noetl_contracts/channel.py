@@ -1,26 +1,37 @@
 """How every client connects: who calls, in which trace, by when at the latest, what may be tried again."""
 
+from __future__ import annotations
+
 import json
-import math
+import os
+import re
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final
 
 import grpc
 
-AUTHORIZATION_KEY: Final = "authorization"
-TRACEPARENT_KEY: Final = "traceparent"
+from noetl_contracts.http2.client_channel import KEEPALIVE_SECONDS, KEEPALIVE_TIMEOUT_SECONDS, Http2Channel
+from noetl_contracts.library_channel import LibraryChannel
+from noetl_contracts.outgoing import AUTHORIZATION_KEY, NO_DEADLINE, TRACEPARENT_KEY, Outgoing
+from noetl_contracts.own_channel import OwnChannel
+
+__all__ = [
+    "AUTHORIZATION_KEY",
+    "DEFAULT_TIMEOUT_SECONDS",
+    "KEEPALIVE_SECONDS",
+    "MAX_MESSAGE_BYTES",
+    "MAX_METADATA_BYTES",
+    "NO_DEADLINE",
+    "TRACEPARENT_KEY",
+    "open_channel",
+]
 
 DEFAULT_TIMEOUT_SECONDS: Final = 10.0
-NO_DEADLINE: Final = math.inf
-"""Passed as the timeout of a streaming call that is meant to last as long as both sides live."""
-
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_METADATA_BYTES: Final = 16 * 1024
-KEEPALIVE_SECONDS: Final = 20
-KEEPALIVE_TIMEOUT_SECONDS: Final = 5
 
-Metadata = tuple[tuple[str, str], ...]
+_PLAIN_ADDRESS: Final = re.compile(r"(?:\[([0-9a-fA-F:.%]+)\]|([^:/\[\]]+)):([0-9]{1,5})")
+_PROXY_VARIABLES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def open_channel(
@@ -40,11 +51,29 @@ def open_channel(
     `retryable_methods` are full names such as `/noetl.event.v1.EventService/Read`; name a method only if
     doing it twice is the same as doing it once.
     """
-    outgoing = _Outgoing(token=token, traceparent=traceparent, default_timeout_seconds=default_timeout_seconds)
+    outgoing = Outgoing(token=token, traceparent=traceparent, default_timeout_seconds=default_timeout_seconds)
     options = _options(retryable_methods=retryable_methods, max_message_bytes=max_message_bytes)
-    if credentials is None:
-        return _Channel(grpc.aio.insecure_channel(address, options=options), outgoing)
-    return _Channel(grpc.aio.secure_channel(address, credentials, options=options), outgoing)
+
+    def library_channel() -> grpc.aio.Channel:
+        if credentials is None:
+            return grpc.aio.insecure_channel(address, options=options)
+        return grpc.aio.secure_channel(address, credentials, options=options)
+
+    place = _plain_address(address)
+    # What takes TLS, a proxy or a resolver is left to the library, which has them.
+    if credentials is not None or place is None or any(os.environ.get(name) for name in _PROXY_VARIABLES):
+        return LibraryChannel(library_channel(), outgoing)
+    host, port = place
+    channel = Http2Channel(
+        host, port, authority=address, retryable=retryable_methods, max_message_bytes=max_message_bytes
+    )
+    return OwnChannel(channel, outgoing, library_channel)
+
+
+def _plain_address(address: str) -> tuple[str, int] | None:
+    """Host and port; None for the library's other ways to name a server."""
+    found = _PLAIN_ADDRESS.fullmatch(address)
+    return (found[1] or found[2], int(found[3])) if found else None
 
 
 def _options(*, retryable_methods: Collection[str], max_message_bytes: int) -> list[tuple[str, str | int]]:
@@ -82,100 +111,3 @@ def _service_config(retryable_methods: Collection[str]) -> Mapping[str, object]:
         "retryableStatusCodes": ["UNAVAILABLE"],
     }
     return {"methodConfig": [{"name": names, "retryPolicy": policy}]}
-
-
-class _Outgoing:
-    """What every call gets, whatever its kind."""
-
-    def __init__(
-        self,
-        *,
-        token: str | Callable[[], str] | None,
-        traceparent: Callable[[], str | None],
-        default_timeout_seconds: float,
-    ) -> None:
-        self._token = token if callable(token) else None
-        self._authorization = _bearer(token) if isinstance(token, str) else ()
-        self._traceparent = traceparent
-        self._default_timeout_seconds = default_timeout_seconds
-
-    def unary_timeout(self, method: str, timeout: float | None) -> float:
-        if timeout == NO_DEADLINE:
-            raise TypeError(f"{method} is not a stream, so it must have a deadline")
-        return self._default_timeout_seconds if timeout is None else timeout
-
-    def stream_timeout(self, method: str, timeout: float | None) -> float | None:
-        if timeout is None:
-            raise TypeError(f"{method} is a stream: pass timeout=seconds or timeout=NO_DEADLINE")
-        return None if timeout == NO_DEADLINE else timeout
-
-    def metadata(self, given: Metadata | None) -> Metadata:
-        own: Metadata = self._authorization if self._token is None else _bearer(self._token())
-        if (traceparent := self._traceparent()) is not None:
-            own = (*own, (TRACEPARENT_KEY, traceparent))
-        if not given:
-            return own
-        names = {name for name, _ in given}
-        return (*given, *(pair for pair in own if pair[0] not in names))
-
-
-def _bearer(token: str) -> Metadata:
-    return ((AUTHORIZATION_KEY, f"Bearer {token}"),)
-
-
-class _Calls:
-    """The calls of one method. The library's interceptors do the same by a task for each call, at twice its price."""
-
-    def __init__(self, inner: Any, outgoing: _Outgoing, method: str, *, streams: bool) -> None:
-        self._inner = inner
-        self._metadata = outgoing.metadata
-        self._timeout = outgoing.stream_timeout if streams else outgoing.unary_timeout
-        self._method = method
-
-    def __call__(
-        self, request: Any = None, timeout: float | None = None, metadata: Metadata | None = None, **options: Any
-    ) -> Any:
-        return self._inner(
-            request, timeout=self._timeout(self._method, timeout), metadata=self._metadata(metadata), **options
-        )
-
-
-class _Channel(grpc.aio.Channel):
-    """A channel of the library whose calls say who calls, in which trace and until when."""
-
-    def __init__(self, inner: grpc.aio.Channel, outgoing: _Outgoing) -> None:
-        self._inner = inner
-        self._outgoing = outgoing
-
-    def unary_unary(self, method: str, *args: Any, **options: Any) -> Any:
-        return _Calls(self._inner.unary_unary(method, *args, **options), self._outgoing, method, streams=False)
-
-    def unary_stream(self, method: str, *args: Any, **options: Any) -> Any:
-        return _Calls(self._inner.unary_stream(method, *args, **options), self._outgoing, method, streams=True)
-
-    def stream_unary(self, method: str, *args: Any, **options: Any) -> Any:
-        return _Calls(self._inner.stream_unary(method, *args, **options), self._outgoing, method, streams=True)
-
-    def stream_stream(self, method: str, *args: Any, **options: Any) -> Any:
-        return _Calls(self._inner.stream_stream(method, *args, **options), self._outgoing, method, streams=True)
-
-    async def __aenter__(self) -> Self:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._inner.__aexit__(kind, error, trace)
-
-    async def close(self, grace: float | None = None) -> None:
-        await self._inner.close(grace)
-
-    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        return self._inner.get_state(try_to_connect)
-
-    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        await self._inner.wait_for_state_change(last_observed_state)
-
-    async def channel_ready(self) -> None:
-        await self._inner.channel_ready()

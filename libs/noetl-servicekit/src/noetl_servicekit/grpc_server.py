@@ -12,7 +12,8 @@ from noetl_core.errors import Unavailable
 from noetl_servicekit import grpc_health
 from noetl_servicekit.env import Address
 from noetl_servicekit.health import Health
-from noetl_servicekit.interceptors import server_interceptors
+from noetl_servicekit.http2.server import Http2Server
+from noetl_servicekit.interceptors import ServiceCalls
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.telemetry import GrpcServerMetrics
 from noetl_servicekit.tokens import Tokens
@@ -20,18 +21,6 @@ from noetl_servicekit.tokens import Tokens
 logger = get_logger()
 
 DRAIN_SECONDS: Final = 10.0
-
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
-    # Two processes on one port would each get half of the calls; the second is to be refused instead.
-    ("grpc.so_reuseport", 0),
-    # Our clients ping idle connections; a server that minds would hang up on them.
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 1000 // 2),
-    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
-)
 
 
 @asynccontextmanager
@@ -50,7 +39,12 @@ async def serve_grpc(
     `register` adds the servicers. On the way out the process turns not ready, no new call is taken, and
     calls under way get `drain_seconds` to finish before they are cancelled.
     """
-    server = grpc.aio.server(interceptors=server_interceptors(tokens=tokens, metrics=metrics), options=_OPTIONS)
+    server = Http2Server(
+        ServiceCalls(tokens, metrics),
+        max_message_bytes=MAX_MESSAGE_BYTES,
+        max_metadata_bytes=MAX_METADATA_BYTES,
+        keepalive_seconds=KEEPALIVE_SECONDS,
+    )
     register(server)
     grpc_health.add_health_service(server, health, service_names)
     reflection.enable_server_reflection((*service_names, grpc_health.SERVICE_NAME, reflection.SERVICE_NAME), server)

@@ -16,7 +16,7 @@ from structlog.contextvars import bound_contextvars
 
 from noetl_servicekit.callers import ANY, Caller, calling_as
 from noetl_servicekit.logging import get_logger
-from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work, metadata
+from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work
 from noetl_servicekit.stage_tokens import StageCaller
 from noetl_servicekit.telemetry import GrpcServerMetrics, MethodMetrics
 from noetl_servicekit.tokens import Tokens
@@ -40,11 +40,6 @@ _SERVER_FAULTS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-
-
-def server_interceptors(*, tokens: Tokens, metrics: GrpcServerMetrics) -> list[grpc.aio.ServerInterceptor]:
-    """All that a server of ours does around its methods."""
-    return [ServiceCalls(tokens, metrics)]
 
 
 class ServiceCalls(CallInterceptor):
@@ -74,7 +69,7 @@ class ServiceCalls(CallInterceptor):
         # The span carries the method's name, as tracing tools expect.
         with span(
             "grpc.server",
-            parent=metadata(context, TRACEPARENT_KEY),
+            parent=context.header(TRACEPARENT_KEY),
             kind=SpanKind.SERVER,
             attributes={"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name},
             marks_failure=False,  # a refusal is an answer
@@ -114,7 +109,7 @@ class ServiceCalls(CallInterceptor):
             if method.is_infrastructure:
                 return await work(request, context)
             with self._room(method):
-                caller = self._tokens.authenticate(metadata(context, AUTHORIZATION_KEY))
+                caller = self._tokens.authenticate(context.header(AUTHORIZATION_KEY))
                 if isinstance(caller, StageCaller):
                     caller.require_method(method.full_name)
                 # Nobody gets further without a token; whose it is, is known to everything below.

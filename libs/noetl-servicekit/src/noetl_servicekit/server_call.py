@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import abc
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import grpc
 
+from noetl_servicekit.http2.served_call import ServedCall
+
 # Requests and responses belong to the method that is wrapped; nothing here looks at them.
-Context = grpc.aio.ServicerContext[Any, Any]
+Context = ServedCall
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # generic in the stubs only
-Behaviour = Callable[[Any, Context], Any]
+Behaviour = Callable[[Any, Context], Awaitable[Any]]
 Work = Callable[[Any, Context], Awaitable[Any]]
 
 
@@ -37,63 +38,29 @@ class Method:
         return cls(full_name, service, name, full_name.startswith(("/grpc.health.", "/grpc.reflection.")), lasts)
 
 
-def metadata(context: Context, key: str) -> str | None:
-    """What the caller sent under a key."""
-    for name, value in context.invocation_metadata() or ():
-        if name == key:
-            return value if isinstance(value, str) else value.decode("utf-8", "replace")
-    return None
-
-
-class CallInterceptor(grpc.aio.ServerInterceptor):
+class CallInterceptor(abc.ABC):
     """Runs every method, unary or streaming, by `run`; one for all that is done around a call, since layers cost."""
-
-    def __init__(self) -> None:
-        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
     @abc.abstractmethod
     async def run(self, method: Method, work: Work, request: Any, context: Context) -> Any:
         """Do the work of a call, and what is to be done around it."""
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Handler | None:
-        handler = await continuation(handler_call_details)
-        if handler is None:  # no such method: the library answers UNIMPLEMENTED
-            return None
-        full_name = handler_call_details.method
-        known = self._wrapped.get(full_name)
-        if known is None or known[0] is not handler:  # the same one for every call, unless it is made anew each time
-            known = self._wrapped[full_name] = (
-                handler,
-                self._wrap(handler, Method.named(full_name, lasts=bool(handler.response_streaming))),
-            )
-        return known[1]
-
-    def _wrap(self, handler: Handler, method: Method) -> Handler:
+    def around(self, full_name: str, handler: Handler) -> Behaviour:
+        """A method with all that is done around it; one that streams its answers writes them."""
         inner: Any  # the stubs describe methods of the synchronous library
         if handler.response_streaming:
-            if handler.request_streaming:
-                make, inner = grpc.stream_stream_rpc_method_handler, handler.stream_stream
-            else:
-                make, inner = grpc.unary_stream_rpc_method_handler, handler.unary_stream
-            inner = _written(inner)
-        elif handler.request_streaming:
-            make, inner = grpc.stream_unary_rpc_method_handler, handler.stream_unary
+            inner = _written(handler.stream_stream if handler.request_streaming else handler.unary_stream)
         else:
-            make, inner = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-        return make(self._behaviour(inner, method), handler.request_deserializer, handler.response_serializer)
+            inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
+        method, work, run = Method.named(full_name, lasts=bool(handler.response_streaming)), cast(Work, inner), self.run
 
-    def _behaviour(self, work: Work, method: Method) -> Behaviour:
-        async def behaviour(request: Any, context: Context) -> Any:
-            return await self.run(method, work, request, context)
+        def behaviour(request: Any, context: Context) -> Awaitable[Any]:
+            return run(method, work, request, context)
 
         return behaviour
 
 
-def _written(inner: Behaviour) -> Work:
+def _written(inner: Any) -> Work:
     # A coroutine that writes, not a generator: a generator that the library drops in the middle is
     # closed by another task, where the context variables of this call no longer exist.
     async def work(request: Any, context: Context) -> None:
@@ -103,14 +70,6 @@ def _written(inner: Behaviour) -> Work:
             return
         async with aclosing(responses):
             async for response in responses:
-                await _write(context, response)
+                await context.write(response)
 
     return work
-
-
-async def _write(context: Context, response: Any) -> None:
-    try:
-        await context.write(response)
-    except grpc.aio.BaseError as exc:
-        # The caller has hung up: the write that tells us so may be quicker than the cancellation of this task.
-        raise asyncio.CancelledError from exc
