@@ -130,6 +130,12 @@ class Outcome:
         error = OutcomeError(kind=kind, code=code, message=message, retryable=decided, status_code=status_code)
         return cls(data=data, error=error, py=py, http=http, pg=pg, meta=meta or OutcomeMeta())
 
+    def with_meta(self, meta: OutcomeMeta) -> "Outcome":
+        """As `replace`, which looks at every field of the class, with every call."""
+        return Outcome(
+            data=self.data, error=self.error, py=self.py, http=self.http, pg=self.pg, printed=self.printed, meta=meta
+        )
+
     def result(self) -> JsonValue:
         """What becomes the step's result: the data or, after an error, what was kept and the error itself."""
         if self.error is None:
