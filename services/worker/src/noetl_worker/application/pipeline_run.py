@@ -38,6 +38,7 @@ from noetl_worker.application.tool_call import ToolCall
 
 MAX_WORKBOOK_DEPTH = 8
 
+_NOTHING_YET = Outcome()
 _CONTINUES, _FAILS = Action(do=Do.CONTINUE), Action(do=Do.FAIL)
 """What an outcome leads to where nobody has written a rule."""
 
@@ -71,7 +72,7 @@ class PipelineRun:
     keychain: Mapping[str, KeychainEntry]
     position: int = 0
     task_runs: int = 0
-    last: Outcome = field(default_factory=Outcome)
+    last: Outcome = _NOTHING_YET
     captured: CapturedOutput = field(default_factory=CapturedOutput)
     times: CallTimes = field(default_factory=CallTimes)
     runs: dict[str, int] = field(default_factory=dict)
