@@ -19,7 +19,7 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.http_clients import HttpClients
 from noetl_worker.tools.postgres import PostgresTool
-from noetl_worker.tools.postgres_pools import PostgresLimits, PostgresPools
+from noetl_worker.tools.postgres_pools import PostgresLimits, PostgresPools, SessionSettings
 from noetl_worker.tools.postgres_target import postgres_target
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptLimits, ScriptSources
@@ -444,6 +444,38 @@ async def test_calls_share_a_pool_that_is_bounded(tool: PostgresTool, pools: Pos
     assert await connections(dsn) <= LIMITS.max_connections_per_pool
 
 
+async def test_calls_after_each_other_have_the_same_connection(tool: PostgresTool, dsn: str) -> None:
+    pids = [data(await tool.run(call("SELECT pg_backend_pid() AS pid")))["rows"][0]["pid"] for _ in range(3)]
+
+    assert len(set(pids)) == 1
+    assert await connections(dsn) == 1
+
+
+async def test_a_call_that_is_cancelled_while_it_gives_its_connection_back_leaves_nothing_of_it(
+    tool: PostgresTool, pools: PostgresPools, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, reset = asyncio.Event(), SessionSettings.reset
+
+    async def slow_at_first(settings: SessionSettings, connection: object) -> None:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.sleep(600)
+        await reset(settings, connection)
+
+    monkeypatch.setattr(SessionSettings, "reset", slow_at_first)
+    running = asyncio.create_task(tool.run(call("SELECT pg_advisory_lock(1)")))
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await until(lambda: no_connections(dsn))
+
+    locks = await tool.run(call("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'"))
+    assert data(locks)["rows"] == [{"n": 0}]
+    everybody = await asyncio.gather(*(tool.run(call("SELECT pg_sleep(0.02)")) for _ in range(12)))
+    assert all(outcome.error is None for outcome in everybody)
+
+
 async def test_a_step_may_want_a_smaller_pool(tool: PostgresTool) -> None:
     config: dict[str, JsonValue] = {
         "command": "SELECT pg_backend_pid() AS pid, pg_sleep(0.02)",
@@ -560,8 +592,10 @@ async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     asked: list[str] = []
     async with pools.connection(owner, target, timeout_seconds=60.0) as connection:
         connection.add_query_logger(lambda record: asked.append(record.query))
+    await asyncio.sleep(0)  # who listens is told a turn later
     assert len(asked) == 1, "given back"
     await tool.run(call("INSERT INTO t VALUES (2)"))
+    await asyncio.sleep(0)
 
     assert len(asked) == 3
     assert asked[1] == "INSERT INTO t VALUES (2)"

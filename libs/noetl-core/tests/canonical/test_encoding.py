@@ -1,6 +1,7 @@
 """Canonical bytes: the vectors of RFC 8785, and equality with its reference package for every value."""
 
 import hashlib
+import json
 import struct
 from collections import OrderedDict
 from enum import IntEnum, StrEnum
@@ -229,3 +230,22 @@ def nested(depth: int) -> list[Any]:
 def as_object(value: JsonValue) -> dict[str, JsonValue]:
     assert isinstance(value, dict)
     return value
+
+
+def test_an_object_that_stands_in_several_places_is_spelt_in_each_of_them() -> None:
+    shared: dict[str, object] = {"b": [1, {"c": None}], "a": "x"}
+    value = {"results": {"one": shared, "two": shared}, "one": shared, "list": [shared, shared]}
+
+    assert encode(value) == encode(json.loads(json.dumps(value)))
+
+
+def test_what_is_near_the_limit_at_one_place_is_too_deep_at_another() -> None:
+    shared: object = "x"
+    for _ in range(MAX_DEPTH - 1):
+        shared = {"a": shared}
+
+    assert encode({"a": shared})
+    with pytest.raises(NotCanonical):
+        encode({"a": shared, "b": {"c": shared}})
+    with pytest.raises(NotCanonical):
+        encode({"a": {"b": shared}, "c": shared})

@@ -1,7 +1,10 @@
 """Addresses of requests: what is written is sent as it is, and shown without who asks."""
 
+import re
+
 import httpx
 import pytest
+from noetl_worker.tools import http_address
 from noetl_worker.tools.http_address import HttpAddress
 
 
@@ -31,6 +34,40 @@ from noetl_worker.tools.http_address import HttpAddress
 )
 def test_an_address_is_written_as_other_clients_write_it(text: str) -> None:
     assert HttpAddress.parse(text).without_caller() == str(httpx.URL(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://H.example:80/a/b.c?x=%2F&y=a+b?c",
+        "https://h:443/",
+        "https://h:8443/~a;b=c,d(e)!$&'*+:@%zz",
+        "http://127.0.0.1:1/items/7",
+        "http://h/a/../b",
+        "http://h/.a?b=/.",
+        "http://h:099/x?",
+        "http://h..:1/x",
+    ],
+)
+def test_a_simple_address_is_read_as_any_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    simple = HttpAddress.parse(text)
+    monkeypatch.setattr(http_address, "_SIMPLE", re.compile(r"\b\B"))  # nothing is simple
+
+    assert simple == HttpAddress.parse(text)
+    assert simple.target == simple.sent.raw_path_qs
+
+
+@pytest.mark.parametrize("text", ["http://h:99999/x", "http://h:/x", "http://-:1/"])
+def test_a_simple_address_is_refused_as_any_other(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusal() -> str:
+        try:
+            return HttpAddress.parse(text).without_caller()
+        except ValueError as exc:
+            return str(exc)
+
+    told = refusal()
+    monkeypatch.setattr(http_address, "_SIMPLE", re.compile(r"\b\B"))
+    assert told == refusal()
 
 
 def test_what_is_sent_has_a_path_and_neither_caller_nor_fragment() -> None:

@@ -25,6 +25,7 @@ from noetl_worker.application.outcome import ErrorKind, OutcomeError
 from noetl_worker.tools.http import TRANSPORT_ERRORS
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_clients import HttpClients, HttpLimits, HttpOptions, HttpReply
+from noetl_worker.tools.http_exchange import PlainExchanges
 from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import transport_outcome
 from noetl_worker.tools.http_transport import Proxies
@@ -319,6 +320,87 @@ async def test_a_body_that_never_ends_is_a_timeout() -> None:
         release.set()
 
     assert error.code == "TIMEOUT"
+
+
+def spoken(asked: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
+    """The first line of a request, its headers, whose order and capitals mean nothing, and its body."""
+    head, _, body = asked.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    named = (line.partition(b": ") for line in lines)
+    assert len(lines) == len({line.partition(b": ")[0].lower() for line in lines})
+    return first, frozenset(name.lower() + b": " + value for name, _, value in named), body
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "content", "headers"),
+    [
+        ("", "GET", None, {}),
+        ("/a%2Fb/c d?q=a+b%20c&s=%7E;x={}|#part", "GET", None, {}),
+        ("/a?", "HEAD", None, {"x-one": "1", "X-Two": "é"}),
+        ("/?x=1", "POST", None, {}),
+        ("/", "POST", b"", {"Content-Type": "text/plain"}),
+        ("/", "PUT", b"body", {"user-agent": "ours", "accept": "text/html", "Accept-Encoding": "identity"}),
+        ("/", "DELETE", None, {"host": "elsewhere", "content-length": "0"}),
+        ("/", "GET", b"searched for", {"Authorization": "Bearer t"}),
+        ("/", "OPTIONS", None, {"Connection": "close", "Keep-Alive": "timeout=5"}),
+    ],
+)
+async def test_plain_requests_say_what_the_client_itself_would_say(
+    path: str, method: str, content: bytes | None, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(head: bytes) -> bytes:
+        return OK.removesuffix(b"ok") if head.startswith(b"HEAD ") else OK
+
+    async with wire(answer) as server, HttpClients() as clients:
+        for is_plain in (True, False):
+            monkeypatch.setattr(PlainExchanges, "takes", lambda *_, is_plain=is_plain: is_plain)
+            await exchange(
+                replace(request(f"{server.url}{path}", method, content), headers=CIMultiDict(headers)), clients=clients
+            )
+
+    plain, general = server.asked
+    assert spoken(plain) == spoken(general)
+
+
+async def test_what_waits_for_a_permission_is_not_plain() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.sleep(0.05)
+        early.append(bool(reader._buffer))  # type: ignore[attr-defined]  # a body that came unasked
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await reader.readexactly(4)
+        writer.write(OK)
+        writer.close()
+
+    early: list[bool] = []
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        reply = await exchange(request(url, "POST", b"body", expect="100-continue"))
+
+    assert (reply.content, early) == (b"ok", [False])
+
+
+async def test_what_is_said_before_the_response_is_not_taken_for_it() -> None:
+    said = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK
+    async with wire(lambda head: said) as server, HttpClients() as clients:
+        replies = [await exchange(request(server.url), clients=clients) for _ in range(2)]
+
+    assert [(one.status_code, one.content) for one in replies] == [(200, b"ok")] * 2
+    assert server.connections == 1
+
+
+async def test_a_connection_whose_body_was_not_read_to_its_end_is_not_used_again() -> None:
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + b"x" * 9000
+    async with wire(lambda head: said) as server, HttpClients(HttpLimits(max_response_bytes=1000)) as clients:
+        cut = await exchange(request(server.url), clients=clients)
+        async with clients.stream(
+            request(server.url), HttpOptions(timeout_seconds=20.0), secrets=KnownSecrets()
+        ) as unread:
+            assert unread.status_code == 200
+        server.answer = lambda head: OK
+        last = await exchange(request(server.url), clients=clients)
+
+    assert (len(cut.content), cut.is_complete, last.content) == (1000, False, b"ok")
 
 
 # --- proxies ------------------------------------------------------------------------------------------------

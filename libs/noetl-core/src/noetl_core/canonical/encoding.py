@@ -32,7 +32,7 @@ def sha256_hex(data: bytes) -> str:
 def encode(value: object) -> bytes:
     """The canonical bytes of a JSON value; anything else is refused with the place where it stands."""
     try:
-        if type(value) in (dict, list, tuple) and _suits_fast_encoder(value, 0):
+        if type(value) in (dict, list, tuple) and _suits_fast_encoder(value, 0, {}):
             try:
                 return native.write(value)
             except TypeError:
@@ -44,9 +44,9 @@ def encode(value: object) -> bytes:
         raise refusal.located() from None
 
 
-def suits(value: dict[str, Any]) -> bool:
-    """Whether the fast writer spells an object canonically, but for lone surrogates, which it refuses."""
-    return _suits_fast_encoder(value, 0)
+def suits(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether the fast writer spells a container canonically, but for lone surrogates, which it refuses."""
+    return _suits_fast_encoder(value, 0, {})
 
 
 def write(value: object, parts: list[str], depth: int) -> None:
@@ -96,11 +96,16 @@ def number_text(number: float) -> str:
     return f"{sign}{digits[0]}{rest}e{point - 1:+d}"
 
 
-def _suits_fast_encoder(value: Any, depth: int) -> bool:
-    """Whether the fast writer spells a container canonically; lone surrogates show when it does."""
+def _suits_fast_encoder(value: Any, depth: int, known: dict[int, int]) -> bool:
+    """Whether the fast writer spells a container canonically; lone surrogates show when it does.
+
+    Results of pipelines have the same objects in several places; those that an object has are `known`, with the
+    depth at which they were looked through, and looked through once.
+    """
     if depth == MAX_DEPTH:
         return False
-    if type(value) is dict:
+    is_object = type(value) is dict
+    if is_object:
         try:
             names = "".join(value)
         except TypeError:  # keys that are no text
@@ -117,8 +122,12 @@ def _suits_fast_encoder(value: Any, depth: int) -> bool:
             if not -MAX_SAFE_INTEGER <= child <= MAX_SAFE_INTEGER:
                 return False
         elif kind is dict or kind is list or kind is tuple:
-            if not _suits_fast_encoder(child, depth + 1):
+            if known and known.get(id(child), -1) >= depth:
+                continue
+            if not _suits_fast_encoder(child, depth + 1, known):
                 return False
+            if is_object:
+                known[id(child)] = depth
         elif kind is float:
             # Within these bounds Python and ECMAScript place the point alike, and without an exponent.
             if child.is_integer() or not 1e-4 <= abs(child) < 1e16:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -68,15 +67,20 @@ class Meter:
 _current: ContextVar[Meter] = ContextVar("noetl_template_meter")
 
 
-@contextmanager
-def metered(budget: int, *, turns: int) -> Iterator[Meter]:
+class metered:  # noqa: N801 - used as a function, and written as a class since every template of every row is one
     """Everything that a template does inside is paid for from this budget."""
-    meter = Meter(budget, turns)
-    token = _current.set(meter)
-    try:
-        yield meter
-    finally:
-        _current.reset(token)
+
+    __slots__ = ("_meter", "_token")
+
+    def __init__(self, budget: int, *, turns: int) -> None:
+        self._meter = Meter(budget, turns)
+
+    def __enter__(self) -> Meter:
+        self._token = _current.set(self._meter)
+        return self._meter
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._token)
 
 
 def spend(amount: int) -> None:
@@ -105,6 +109,12 @@ def text_size(value: object) -> int:
         return len(value)
     if isinstance(value, int):
         return value.bit_length() // 3 + 1
+    if type(value) is dict:
+        size = 2
+        for key, child in value.items():  # as below; most maps are of texts
+            size += (len(key) if type(key) is str else text_size(key)) + 4
+            size += len(child) if type(child) is str else text_size(child)
+        return size
     if isinstance(value, Mapping):
         return 2 + sum(text_size(key) + text_size(child) + 4 for key, child in value.items())
     if isinstance(value, list | tuple):

@@ -24,7 +24,6 @@ _MAX_DEPTH = 60
 _MAX_NESTED_LOOPS = 10
 """Deeper templates would overflow Python's own parser when they are compiled."""
 
-_DELIMITERS = ("{{", "{%", "{#")
 _OTHER_TEMPLATES = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends, nodes.Block)
 _SHARING = (nodes.Assign, nodes.AssignBlock, nodes.With, nodes.Macro, nodes.CallBlock)
 """Only where a value gets a name can it be put together with itself again and again."""
@@ -46,7 +45,7 @@ _LEAST, _ITEMS = "the least of", "the items of"
 
 def has_template(text: str) -> bool:
     """Whether a text has anything to evaluate; most have not, and stay as they are."""
-    return "{" in text and any(delimiter in text for delimiter in _DELIMITERS)
+    return "{" in text and ("{{" in text or "{%" in text or "{#" in text)
 
 
 def parse_template(text: str) -> nodes.Template:

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 
 Key = str | int
 
+_NO_VIEWS = frozenset({dict, list, str, int, float, bool, type(None)})
+"""Types of most values: what else one could be need not be asked."""
+
 
 class NotInView(Exception):
     """The value exists or may exist, and is not part of what can be seen here."""
@@ -38,6 +41,8 @@ class View(ABC):
 
 def look_into(value: object, key: Key) -> object:
     """The value below a key of a map, list, text or view, or `KeyError`."""
+    if type(value) is dict and type(key) is str:  # mostly, and known without asking what else it may be
+        return value[key]
     if isinstance(value, View):
         return value.lookup(key)
     if isinstance(value, Mapping):
@@ -52,6 +57,8 @@ def look_into(value: object, key: Key) -> object:
 
 def whole_of(value: object) -> object:
     """The value behind a view, and any other value as it is."""
+    if type(value) in _NO_VIEWS:
+        return value
     while isinstance(value, View):
         value = value.whole()
     return value

@@ -39,7 +39,10 @@ class CallTimes:
 
     def of(self, name: str, kind: str) -> TaskTime:
         """What there is of a task."""
-        return self.tasks.setdefault(name, TaskTime(kind))
+        known = self.tasks.get(name)
+        if known is None:
+            known = self.tasks[name] = TaskTime(kind)
+        return known
 
     def add(self, others: Iterable[CallTimes]) -> CallTimes:
         """With those of other runs of the same pipeline."""

@@ -97,6 +97,9 @@ class FetchedOncePerFrame:
         kept, key = _of_frame.get(), (tenant_id, organization_id, name)
         if kept is None:
             return await fetch()
+        since, known = kept.found.get(key, (0.0, None))
+        if known is not None and self._clock() - since <= KEPT_SECONDS:
+            return known
         async with kept.fetching:
             since, known = kept.found.get(key, (0.0, None))
             if known is None or self._clock() - since > KEPT_SECONDS:

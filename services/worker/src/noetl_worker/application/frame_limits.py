@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 
@@ -66,26 +66,69 @@ class FramesAtWork:
 
 
 def call_limit(seconds: float | None) -> CallLimit:
-    """The limit of a call, as `asyncio.timeout`; the frame that it belongs to knows of it."""
+    """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it."""
     return CallLimit(seconds)
 
 
 class CallLimit:
-    """No generator, which would cost every row more than the limit itself."""
+    """As `asyncio.Timeout`, whose part it plays: both in one, since every row pays for it twice."""
+
+    __slots__ = ("_cancelling", "_frame", "_is_expired", "_loop", "_seconds", "_task", "_timer", "_when")
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
-        self._limit = asyncio.timeout(seconds)
         self._frame = _of_frame.get()
+        self._when: float | None = None
+        self._timer: asyncio.Handle | None = None
+        self._is_expired = False
 
-    async def __aenter__(self) -> asyncio.Timeout:
-        if self._frame is not None and self._seconds is not None:
-            self._frame.ends[self] = self._frame.clock() + self._seconds
-        return await self._limit.__aenter__()
+    async def __aenter__(self) -> Self:
+        """The time begins to count."""
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a limit is for a task")
+        self._task, self._cancelling = task, task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        if self._seconds is not None:
+            if self._frame is not None:
+                self._frame.ends[self] = self._frame.clock() + self._seconds
+            self.reschedule(self._loop.time() + self._seconds)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Raises, and never keeps an error to itself."""
         if self._frame is not None:
             self._frame.ends.pop(self, None)
-        await self._limit.__aexit__(kind, error, trace)  # raises, and never keeps an error to itself
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        # Somebody else may have cancelled the task as well: then that is what it ends with.
+        if self._is_expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def when(self) -> float | None:
+        """By the clock of the loop."""
+        return self._when
+
+    def reschedule(self, when: float | None) -> None:
+        """At another time, or never."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._when = when
+        if when is None:
+            self._timer = None
+        elif when <= self._loop.time():
+            self._timer = self._loop.call_soon(self._expire)
+        else:
+            self._timer = self._loop.call_at(when, self._expire)
+
+    def expired(self) -> bool:
+        """Whether it was this limit that ended the call."""
+        return self._is_expired
+
+    def _expire(self) -> None:
+        self._task.cancel()
+        self._is_expired = True
+        self._timer = None

@@ -38,7 +38,8 @@ class KnownSecrets:
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._spellings: list[str] = []
         self._values: set[str] = set()
-        self.add(*values)
+        if values != ():  # most calls begin with none
+            self.add(*values)
 
     def __bool__(self) -> bool:
         return bool(self._spellings)
@@ -165,5 +166,6 @@ def secrets_in_names(names: Mapping[str, object]) -> KnownSecrets:
     """What templates of this call can have put anywhere: the values of its keychain."""
     secrets = KnownSecrets()
     keychain = names.get("keychain")
-    secrets.add_keychain(keychain.whole() if isinstance(keychain, View) else keychain)
+    if keychain is not None:
+        secrets.add_keychain(keychain.whole() if isinstance(keychain, View) else keychain)
     return secrets

@@ -1,7 +1,7 @@
 """How a tool call ended: its result, or an error that policies, arcs and people can tell apart."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -81,6 +81,9 @@ class OutcomeMeta:
     duration_ms: float = 0.0
 
 
+_FIRST_ATTEMPT = OutcomeMeta()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Printed:
     """What a call wrote to its two streams, as far as it was kept."""
@@ -103,7 +106,7 @@ class Outcome:
     """What the database said about a failed statement: `sqlstate`, `detail`, `constraint` and so on."""
     printed: Printed | None = None
     """What user code printed: kept for people, apart from the result."""
-    meta: OutcomeMeta = field(default_factory=OutcomeMeta)
+    meta: OutcomeMeta = _FIRST_ATTEMPT
 
     @property
     def status(self) -> Literal["ok", "error"]:
@@ -128,7 +131,13 @@ class Outcome:
         """An error with what there is to keep, as retryable as its kind unless said otherwise."""
         decided = kind.is_retryable if retryable is None else retryable
         error = OutcomeError(kind=kind, code=code, message=message, retryable=decided, status_code=status_code)
-        return cls(data=data, error=error, py=py, http=http, pg=pg, meta=meta or OutcomeMeta())
+        return cls(data=data, error=error, py=py, http=http, pg=pg, meta=meta or _FIRST_ATTEMPT)
+
+    def with_meta(self, meta: OutcomeMeta) -> "Outcome":
+        """As `replace`, which looks at every field of the class, with every call."""
+        return Outcome(
+            data=self.data, error=self.error, py=self.py, http=self.http, pg=self.pg, printed=self.printed, meta=meta
+        )
 
     def result(self) -> JsonValue:
         """What becomes the step's result: the data or, after an error, what was kept and the error itself."""

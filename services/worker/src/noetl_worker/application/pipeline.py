@@ -177,7 +177,7 @@ class Pipeline:
 
     async def _go_on(self, run: PipelineRun) -> PipelineEnd | PipelinePark:
         try:
-            return replace(await self._run_to_end(run, run.step), captured=run.captured, run=run)
+            return await self._run_to_end(run, run.step)
         except _Waits as waits:
             return waits.park
 
@@ -281,8 +281,10 @@ class Pipeline:
         answered, run.answered = run.answered, None
         before, run.attempts_before = run.attempts_before, 0
         for attempt in itertools.count(answered.attempt if answered else before + 1):
-            call = await self._keychain.opened_for(run.call(task, tool, attempt), run.keychain)
-            bucket = None if answered else await self._wait_for_turn(call, task, tool)
+            call = run.call(task, tool, attempt)
+            if run.keychain:
+                call = await self._keychain.opened_for(call, run.keychain)
+            bucket = None if answered or not tool.rate_limit else await self._wait_for_turn(call, task, tool)
             if tool.kind == ToolKind.PLAYBOOK and self._children is not None:
                 outcome = await self._call_child(run, task, call, self._children, answered)
             elif stream is not None and pages is None and self._streams is not None:

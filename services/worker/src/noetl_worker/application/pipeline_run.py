@@ -38,6 +38,9 @@ from noetl_worker.application.tool_call import ToolCall
 
 MAX_WORKBOOK_DEPTH = 8
 
+_NOTHING_YET = Outcome()
+_CONTINUES, _FAILS = Action(do=Do.CONTINUE), Action(do=Do.FAIL)
+"""What an outcome leads to where nobody has written a rule."""
 
 _told = lru_cache(maxsize=64)(format_time)
 """Rows of a frame ask for the same time again and again."""
@@ -69,7 +72,7 @@ class PipelineRun:
     keychain: Mapping[str, KeychainEntry]
     position: int = 0
     task_runs: int = 0
-    last: Outcome = field(default_factory=Outcome)
+    last: Outcome = _NOTHING_YET
     captured: CapturedOutput = field(default_factory=CapturedOutput)
     times: CallTimes = field(default_factory=CallTimes)
     runs: dict[str, int] = field(default_factory=dict)
@@ -213,6 +216,8 @@ class PipelineRun:
 
     def judge(self, task: Task, tool: Tool, outcome: Outcome, attempt: int) -> tuple[Action, Retry | None]:
         """§6.5: the task's `set`, then the rules, then the `set` of the one that matched."""
+        if not tool.set and not tool.rules:
+            return (_CONTINUES if outcome.error is None else _FAILS), None
         label = task.label
         if tool.set and outcome.error is None:
             self.scope.set_from_task(tool.set, outcome, step=self.step.name, label=label, attempt=attempt, now=self.now)
@@ -260,22 +265,28 @@ class PipelineRun:
                 kind=ErrorKind.UNKNOWN, code="POLICY_FAIL", message="a rule of the task says that it failed"
             )
             outcome = replace(failed, data=outcome.data, meta=outcome.meta)
-        return PipelineEnd(
-            outcome=self._told(outcome), variables=self.scope.variables, step_scope=self.scope.step_scope
-        )
+        return self._end(self._told(outcome))
 
     def failed(self, kind: ErrorKind, code: str, message: str) -> PipelineEnd:
         """The pipeline itself cannot go on."""
         meta = OutcomeMeta(attempt=self.last.meta.attempt)
         outcome = Outcome.failed(kind=kind, code=code, message=message, meta=meta)
-        return PipelineEnd(outcome=outcome, variables=self.scope.variables, step_scope=self.scope.step_scope)
+        return self._end(outcome)
 
     def ended(self, *, broke: bool = False) -> PipelineEnd:
         """The last task's outcome is the step's; an error that a rule let pass is data now."""
         last = self.last
         told = last if last.error is None else replace(last, data=last.result(), error=None)
+        return self._end(self._told(told), broke=broke)
+
+    def _end(self, outcome: Outcome, *, broke: bool = False) -> PipelineEnd:
         return PipelineEnd(
-            outcome=self._told(told), broke=broke, variables=self.scope.variables, step_scope=self.scope.step_scope
+            outcome=outcome,
+            broke=broke,
+            variables=self.scope.variables,
+            step_scope=self.scope.step_scope,
+            captured=self.captured,
+            run=self,
         )
 
     def _told(self, outcome: Outcome) -> Outcome:

@@ -59,7 +59,7 @@ class PipelineScope:
             **(iteration.iterators() if iteration else {}),
             **labels,
             **self.step_scope,
-            **{name: value for name, value in self.outer.items() if name in FIXED_NAMES},
+            **{name: self.outer[name] for name in FIXED_NAMES if name in self.outer},
             "ctx": variables,
             "workload": variables,
             "step": self.step_scope,

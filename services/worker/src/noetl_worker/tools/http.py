@@ -79,7 +79,8 @@ async def prepare(
     for credential in (await config.auth(credentials)).all:
         one = http_auth(credential)
         auth = HttpAuth(headers={**auth.headers, **one.headers}, params={**auth.params, **one.params})
-    config.secrets.add(*auth.headers.values(), *(value.partition(" ")[2] for value in auth.headers.values()))
+    if auth.headers:
+        config.secrets.add(*auth.headers.values(), *(value.partition(" ")[2] for value in auth.headers.values()))
     request = build_request(config, auth)
     of_step = config.timeout_seconds(default=default_timeout_seconds)
     own = config.number("timeout_seconds", default=of_step, minimum=0.001)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from urllib.parse import quote, unquote, unquote_plus, urljoin, urlsplit
 
 import yarl
@@ -14,11 +14,15 @@ _PORTS = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNFIT_IN_PATH = re.compile(r'[\x00-\x20"#<>?`{}\x7f-\U0010ffff]')
 _UNFIT_IN_QUERY = re.compile(r'[\x00-\x20"#<>\x7f-\U0010ffff]')
+_SIMPLE = re.compile(
+    r"(https?://[A-Za-z0-9.-]+(?::[0-9]+)?)(/[A-Za-z0-9_.~!$&'()*+,;=:@%/-]*)(?:\?([A-Za-z0-9_.~!$&'()*+,;=:@%/?-]+))?"
+)
+"""What most addresses are: a server, and behind it only what stays as it is."""
 _ZONE = re.compile(r"%(?:25)?([A-Za-z0-9._~-]+)(?=\])")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAddress:
     """An absolute address of http or https, ready to be sent."""
 
@@ -39,6 +43,11 @@ class HttpAddress:
         """Raises ValueError, which says what is wrong with it and repeats nothing of it."""
         if len(text) > _MAX_CHARACTERS:
             raise ValueError("is too long")
+        simple = _SIMPLE.fullmatch(text)
+        if simple is not None and "/." not in text:
+            server, path, query = simple.groups()
+            origin = _server(server)
+            return cls(scheme=origin.scheme, host=origin.host, port=origin.port, path=path, query=query or "")
         if _CONTROL.search(text):
             raise ValueError("has a control character")
         try:
@@ -78,19 +87,27 @@ class HttpAddress:
         """What the server is told that it was asked as; zones mean something to who asks only."""
         return _ZONE.sub("", self.authority)
 
-    @cached_property
+    @property
+    def target(self) -> str:
+        """What is asked for of the server, as the first line of a request has it."""
+        return f"{self.path or '/'}?{self.query}" if self.query or self.has_empty_query else self.path or "/"
+
+    @property
     def sent(self) -> yarl.URL:
         """As the client takes it: without who asks, which is for a header, and without the fragment."""
         path = self.path or "/"
         if not self.query and self.has_empty_query:
             path += "?"  # as a query of its own it would be left out
-        return yarl.URL.build(
-            scheme=self.scheme,
-            authority=_ZONE.sub(r"%\1", self.authority),
-            path=path,
-            query_string=self.query,
-            encoded=True,
-        )
+        return self._of_client(path, self.query)
+
+    @property
+    def origin_sent(self) -> yarl.URL:
+        """As `sent`, for who only wants to know which server that is."""
+        return self._of_client("/", "")
+
+    def _of_client(self, path: str, query: str) -> yarl.URL:
+        authority = _ZONE.sub(r"%\1", self.authority)
+        return yarl.URL.build(scheme=self.scheme, authority=authority, path=path, query_string=query, encoded=True)
 
     def without_caller(self) -> str:
         """The address, without the name and the password in it."""
@@ -116,6 +133,12 @@ class HttpAddress:
         """Where a redirect from here leads; raises ValueError."""
         there = HttpAddress.parse(urljoin(self.without_caller(), location.strip()))
         return there if there.fragment or "#" in location else replace(there, fragment=self.fragment)
+
+
+@lru_cache(maxsize=1024)
+def _server(text: str) -> HttpAddress:
+    """Few servers are asked for many things."""
+    return HttpAddress.parse(text)
 
 
 def _host(name: str) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
-import aiohttp
 from multidict import CIMultiDict
 
 from noetl_worker.application.frame_limits import call_limit
@@ -19,7 +18,7 @@ from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.call_failed import failed
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_request import HttpRequest
-from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, open_session, sent, tls_context
+from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, Transport, open_session, tls_context
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SAME_METHOD: Final = frozenset({307, 308})
@@ -70,7 +69,7 @@ class HttpClients:
 
     def __init__(self, limits: HttpLimits | None = None) -> None:
         self.limits = limits or HttpLimits()
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}
+        self._transports: dict[bool, Transport] = {}
         self._proxies = Proxies.of_environment() if self.limits.trust_environment else Proxies(by_scheme={})
         self._making = asyncio.Lock()
         self._is_closed = False
@@ -85,49 +84,73 @@ class HttpClients:
         """Close every connection."""
         self._is_closed = True
         async with self._making:
-            for session in self._sessions.values():
-                await session.close()
+            for transport in self._transports.values():
+                await transport.session.close()
 
     async def exchange(self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets) -> HttpReply:
         """The reply; raises what `TRANSPORT_ERRORS` of the http tool lists, TimeoutError for it as a whole."""
         started = time.monotonic()
-        async with self.stream(request, options, secrets=secrets) as response:
-            content, is_complete = await response.whole(self.limits.max_response_bytes)
-            return reply_of(response, content, is_complete=is_complete, elapsed_seconds=time.monotonic() - started)
+        transport = await self._transport(options)
+        async with call_limit(options.timeout_seconds):
+            response = await self._answer(transport, request, options, secrets)
+            try:
+                content, is_complete = await response.whole(self.limits.max_response_bytes)
+                return reply_of(response, content, is_complete=is_complete, elapsed_seconds=time.monotonic() - started)
+            finally:
+                response.close()
 
     @asynccontextmanager
     async def stream(
         self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets
     ) -> AsyncIterator[HttpResponse]:
         """As `exchange`, for who reads the body piece by piece; the time counts until that is done."""
-        session = self._sessions.get(options.verify_ssl) or await self._make(verify_ssl=options.verify_ssl)
+        transport = await self._transport(options)
+        async with call_limit(options.timeout_seconds):
+            response = await self._answer(transport, request, options, secrets)
+            try:
+                yield response
+            finally:
+                response.close()
+
+    async def _answer(
+        self, transport: Transport, request: HttpRequest, options: HttpOptions, secrets: KnownSecrets
+    ) -> HttpResponse:
+        """The response, after redirects if they are to be followed."""
+        for _ in range(self.limits.max_redirects + 1):
+            response = await transport.send(request)
+            try:
+                following = _following(request, response, secrets) if options.follow_redirects else None
+            except BaseException:
+                response.close()
+                raise
+            if following is None:
+                return response
+            response.close()
+            request = following
+        raise RedirectRefused(f"the server redirected more than {self.limits.max_redirects} times")
+
+    async def _transport(self, options: HttpOptions) -> Transport:
+        transport = self._transports.get(options.verify_ssl) or await self._make(verify_ssl=options.verify_ssl)
         if self._is_closed:
             raise failed(ErrorKind.CONNECTION, "WORKER_STOPPING", "the worker is stopping")
-        async with call_limit(options.timeout_seconds):
-            for _ in range(self.limits.max_redirects + 1):
-                async with sent(session, request, self._proxies) as response:
-                    following = _following(request, response, secrets) if options.follow_redirects else None
-                    if following is None:
-                        yield response
-                        return
-                request = following
-            raise RedirectRefused(f"the server redirected more than {self.limits.max_redirects} times")
+        return transport
 
-    async def _make(self, *, verify_ssl: bool) -> aiohttp.ClientSession:
+    async def _make(self, *, verify_ssl: bool) -> Transport:
         async with self._making:
             if self._is_closed:
                 raise failed(ErrorKind.CONNECTION, "WORKER_STOPPING", "the worker is stopping")
-            if verify_ssl not in self._sessions:
+            if verify_ssl not in self._transports:
                 # Certificates are read from disk, which takes too long for the event loop.
                 context = await asyncio.to_thread(
                     tls_context, verify=verify_ssl, trust_environment=self.limits.trust_environment
                 )
-                self._sessions[verify_ssl] = open_session(
+                session = open_session(
                     context=context,
                     max_connections=self.limits.max_connections,
                     idle_seconds=self.limits.idle_seconds,
                 )
-            return self._sessions[verify_ssl]
+                self._transports[verify_ssl] = Transport.of(session, self._proxies)
+            return self._transports[verify_ssl]
 
 
 def reply_of(response: HttpResponse, content: bytes, *, is_complete: bool, elapsed_seconds: float) -> HttpReply:
@@ -146,7 +169,7 @@ def reply_of(response: HttpResponse, content: bytes, *, is_complete: bool, elaps
 
 def _following(request: HttpRequest, response: HttpResponse, secrets: KnownSecrets) -> HttpRequest | None:
     """The request that a redirect asks for, if it is one; to another origin it takes no credential along."""
-    location = response.response.headers.get("Location")
+    location = response.location
     if response.status_code not in _REDIRECTS or location is None:
         return None
     try:

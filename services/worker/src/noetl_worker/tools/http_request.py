@@ -54,13 +54,14 @@ def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
     if method != "GET" and idempotency_key and IDEMPOTENCY_KEY not in headers:
         headers[IDEMPOTENCY_KEY] = str(idempotency_key)
     url = _url(config.required_text("url", "endpoint"))
-    config.secrets.add(url.password)
+    if url.password:
+        config.secrets.add(url.password)
     for name, value in auth.headers.items():
         headers[name] = value
     params += auth.params.items()
     return HttpRequest(
         method=method,
-        url=url.with_more_query(urlencode(params)),
+        url=url.with_more_query(urlencode(params)) if params else url,
         headers=headers,
         content=content,
         secret_headers=frozenset(
@@ -112,7 +113,8 @@ def _body(
     config: ToolConfig, method: str, content_type: str | None
 ) -> tuple[str | None, bytes | None, list[tuple[str, str]]]:
     """The type and the bytes of the body, and what of `data` belongs into the query."""
-    key = next((key for key in _BODY_KEYS if key in config), None)
+    written = config.call.config
+    key = next((key for key in _BODY_KEYS if key in written and written[key] is not None), None)
     value = None if key is None else config.value(key)
     if key is None or value is None:
         return None, None, []

@@ -6,6 +6,7 @@ import json
 import ssl
 
 from noetl_core.canonical import JsonObject, JsonValue, normalize
+from noetl_core.canonical.encoding import suits
 from noetl_core.errors import NotCanonical
 
 from noetl_worker.application.credential_names import without_credentials
@@ -28,12 +29,15 @@ _STATUS_KINDS = {
 
 def reply_outcome(reply: HttpReply, *, secrets: KnownSecrets, secret_params: frozenset[str], max_bytes: int) -> Outcome:
     """The result of a response; one that is no success is an error that keeps it."""
-    parsed = secrets.hide_in_data(parse_body(reply))
-    headers: JsonObject = {name: secrets.hide_in_data(value) for name, value in reply.headers.items()}
+    parsed, url = parse_body(reply), shown_url(reply.url, secret_params)
+    headers: JsonObject = {**reply.headers}
+    if secrets:
+        parsed, url = secrets.hide_in_data(parsed), str(secrets.hide_in_data(url))
+        headers = {name: secrets.hide_in_data(value) for name, value in headers.items()}
     result: JsonObject = {
         "status_code": reply.status_code,
         "headers": headers,
-        "url": secrets.hide_in_data(shown_url(reply.url, secret_params)),
+        "url": url,
         "elapsed": round(reply.elapsed_seconds, 6),
         "data": parsed,
         "body": parsed,
@@ -106,7 +110,10 @@ def parse_body(reply: HttpReply) -> JsonValue:
     says_json = "json" in reply.headers.get("content-type", "").lower()
     if says_json or text.lstrip()[:1] in ("{", "["):
         try:
-            return normalize(json.loads(text))
+            value = json.loads(text)
+            # Only escapes, and codecs that few have heard of, can bring in what is no text of JSON.
+            is_text = "\\u" not in text and (text.isascii() or reply.encoding.lower() == "utf-8")
+            return value if is_text and isinstance(value, dict | list) and suits(value) else normalize(value)
         except (ValueError, RecursionError, NotCanonical):
             pass  # it only looks like JSON, or has values that JSON cannot carry
     return text.encode(errors="replace").decode()

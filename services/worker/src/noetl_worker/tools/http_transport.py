@@ -9,31 +9,34 @@ import re
 import select
 import ssl
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 
 import aiohttp
 import certifi
 from aiohttp.client_middlewares import ClientHandlerType
 from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
-from aiohttp.http_exceptions import ContentEncodingError
+from aiohttp.helpers import parse_content_type
+from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
 from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 
 from noetl_worker.tools.connection_errors import causes
 from noetl_worker.tools.http_address import HttpAddress
+from noetl_worker.tools.http_exchange import (
+    HEAD_BYTES,
+    MAX_HEADERS,
+    PLAIN_BODY_BYTES,
+    USER_AGENT,
+    Answered,
+    PlainExchanges,
+)
 from noetl_worker.tools.http_request import HttpRequest
 
-USER_AGENT = "noetl-worker"
-
 _PIECE_BYTES = 65_536
-_HEAD_BYTES = 100_000
-"""Of one line of a response; more is no response."""
-_MAX_HEADERS = 1000
-_PLAIN_BODY_BYTES = 1024 * 1024
-"""Larger ones are written piece by piece."""
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNFIT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _WISHES = frozenset({"connection", "proxy-connection"})
@@ -97,28 +100,38 @@ class Proxies:
 class HttpResponse:
     """A response whose body is still to be read."""
 
-    response: aiohttp.ClientResponse
+    answered: Answered
     address: HttpAddress
 
     @property
     def status_code(self) -> int:
-        return self.response.status
+        return self.answered.status_code
 
     @property
     def reason(self) -> str:
-        return self.response.reason or ""
+        return self.answered.reason or ""
 
     @property
     def encoding(self) -> str:
-        return self.response.charset or "utf-8"
+        declared = self.answered.headers.get("Content-Type")
+        return "utf-8" if declared is None else parse_content_type(declared)[1].get("charset") or "utf-8"
+
+    @property
+    def location(self) -> str | None:
+        """Where a redirect leads."""
+        return self.answered.headers.get("Location")
 
     def headers(self) -> dict[str, str]:
         """By names in lower case; those that come several times are one, with commas."""
         headers: dict[str, str] = {}
-        for raw_name, raw_value in self.response.raw_headers:
-            name, value = _text(raw_name).lower(), _text(raw_value)
+        for raw_name, raw_value in self.answered.raw_headers:
+            name, value = _name(raw_name), _text(raw_value)
             headers[name] = f"{headers[name]}, {value}" if name in headers else value
         return headers
+
+    def close(self) -> None:
+        """Whoever got it does this at last; the connection is for others if the body was read to its end."""
+        self.answered.close()
 
     def body(self) -> aclosing[AsyncGenerator[bytes, None]]:
         """Its pieces, decoded; whoever does not read them all leaves nothing open."""
@@ -126,16 +139,20 @@ class HttpResponse:
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         try:
-            async for piece in self.response.content.iter_chunked(_PIECE_BYTES):
+            async for piece in self.answered.content.iter_chunked(_PIECE_BYTES):
                 yield piece
         except aiohttp.ClientError as exc:
             raise _broken_off(exc) from exc
 
     async def whole(self, max_bytes: int) -> tuple[bytes, bool]:
         """As much of the body as is allowed, and whether that is all of it."""
-        content = bytearray()
+        arriving = self.answered.content
         try:
-            while piece := await self.response.content.readany():
+            if arriving.is_eof():  # most are here together with their head
+                whole = arriving.read_nowait()
+                return whole[:max_bytes], len(whole) <= max_bytes
+            content = bytearray()
+            while piece := await arriving.readany():
                 content += piece
                 if len(content) > max_bytes:
                     return bytes(content[:max_bytes]), False
@@ -184,9 +201,9 @@ def open_session(*, context: ssl.SSLContext, max_connections: int, idle_seconds:
         headers={"User-Agent": USER_AGENT},
         skip_auto_headers=("Content-Type",),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # whoever asks has a limit around it all
-        max_line_size=_HEAD_BYTES,
-        max_field_size=_HEAD_BYTES,
-        max_headers=_MAX_HEADERS,
+        max_line_size=HEAD_BYTES,
+        max_field_size=HEAD_BYTES,
+        max_headers=MAX_HEADERS,
         middlewares=(_once,),
     )
 
@@ -206,51 +223,74 @@ def tls_context(*, verify: bool, trust_environment: bool) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=certifi.where())
 
 
-@asynccontextmanager
-async def sent(session: aiohttp.ClientSession, request: HttpRequest, proxies: Proxies) -> AsyncIterator[HttpResponse]:
-    """The response to a request, which is sent once; the connection is for others when its body was read to its end."""
-    response = await _send(session, request, proxies)
-    try:
-        yield HttpResponse(response, request.url)
-    finally:
-        response.close()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """A session, and what goes out through it; each request once."""
 
+    session: aiohttp.ClientSession
+    plain: PlainExchanges
+    proxies: Proxies
 
-async def _send(session: aiohttp.ClientSession, request: HttpRequest, proxies: Proxies) -> aiohttp.ClientResponse:
-    headers = _checked(request.headers, body_bytes=len(request.content or b""))
-    if request.url.username or request.url.password:
-        headers["Authorization"] = _basic(request.url)
-    if "%" in request.url.host and "Host" not in headers:
-        headers["Host"] = request.url.host_header
-    content = request.content
-    proxy = proxies.of(request.url) if proxies.by_scheme else None
-    for_proxy: dict[str, str] | None = None
-    if proxy is not None and (proxy.username or proxy.password):
-        for_proxy = {"Proxy-Authorization": _basic(proxy)}
-        if request.url.scheme == "http":  # no tunnel: the proxy reads the request itself
-            headers.update(for_proxy)
-    try:
-        return await session.request(
+    @classmethod
+    def of(cls, session: aiohttp.ClientSession, proxies: Proxies) -> Transport:
+        """All that goes through one session."""
+        return cls(session=session, plain=PlainExchanges(session), proxies=proxies)
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """The response to a request, which whoever gets it has to close."""
+        headers = _checked(request.headers, body_bytes=len(request.content or b""))
+        if request.url.username or request.url.password:
+            headers["Authorization"] = _basic(request.url)
+        proxy = self.proxies.of(request.url) if self.proxies.by_scheme else None
+        try:
+            if proxy is None and self.plain.takes(request, headers):
+                answered = await self.plain.ask(request, headers)
+            else:
+                answered = await self._by_session(request, headers, proxy)
+        except HttpLost:
+            raise
+        except _CANNOT_CONNECT as exc:
+            raise HttpUnreachable(str(exc)) from exc.__cause__ or exc  # the socket's own error knows more
+        except (aiohttp.InvalidURL, ValueError) as exc:
+            raise HttpNotSent from exc
+        except aiohttp.ClientHttpProxyError as exc:
+            raise HttpUnreachable(f"the proxy answered HTTP {exc.status}") from exc
+        except aiohttp.ServerDisconnectedError as exc:
+            raise HttpLost("the server hung up without a response") from exc
+        except (aiohttp.ClientOSError, ConnectionError) as exc:
+            raise HttpLost("the connection was lost") from exc
+        except (aiohttp.ClientError, HttpProcessingError) as exc:
+            if any(isinstance(cause, ContentEncodingError) for cause in causes(exc)):
+                raise HttpUndecodable("the response is encoded in a way that was not asked for") from exc
+            raise HttpLost("the response is not one of HTTP") from exc  # what it is instead may be anybody's secret
+        return HttpResponse(answered, request.url)
+
+    async def _by_session(self, request: HttpRequest, headers: CIMultiDict[str], proxy: HttpAddress | None) -> Answered:
+        content = request.content
+        if "%" in request.url.host and "Host" not in headers:
+            headers["Host"] = request.url.host_header
+        for_proxy: dict[str, str] | None = None
+        if proxy is not None and (proxy.username or proxy.password):
+            for_proxy = {"Proxy-Authorization": _basic(proxy)}
+            if request.url.scheme == "http":  # no tunnel: the proxy reads the request itself
+                headers.update(for_proxy)
+        response = await self.session.request(
             request.method,
             request.url.sent,
             headers=headers,
-            data=io.BytesIO(content) if content is not None and len(content) > _PLAIN_BODY_BYTES else content,
+            data=io.BytesIO(content) if content is not None and len(content) > PLAIN_BODY_BYTES else content,
             allow_redirects=False,
             proxy=None if proxy is None else proxy.sent,
             proxy_headers=for_proxy,
         )
-    except HttpLost:
-        raise
-    except _CANNOT_CONNECT as exc:
-        raise HttpUnreachable(str(exc)) from exc.__cause__ or exc  # the socket's own error knows more
-    except (aiohttp.InvalidURL, ValueError) as exc:
-        raise HttpNotSent from exc
-    except aiohttp.ClientHttpProxyError as exc:
-        raise HttpUnreachable(f"the proxy answered HTTP {exc.status}") from exc
-    except aiohttp.ClientError as exc:
-        if any(isinstance(cause, ContentEncodingError) for cause in causes(exc)):
-            raise HttpUndecodable("the response is encoded in a way that was not asked for") from exc
-        raise HttpLost("the response is not one of HTTP") from exc  # what it is instead may be anybody's secret
+        return Answered(
+            status_code=response.status,
+            reason=response.reason or "",
+            headers=response.headers,
+            raw_headers=response.raw_headers,
+            content=response.content,
+            close=response.close,
+        )
 
 
 async def _once(request: aiohttp.ClientRequest, send: ClientHandlerType) -> aiohttp.ClientResponse:
@@ -293,6 +333,12 @@ def _checked(headers: Mapping[str, str], *, body_bytes: int) -> CIMultiDict[str]
 
 def _basic(address: HttpAddress) -> str:
     return "Basic " + base64.b64encode(f"{address.username}:{address.password}".encode()).decode()
+
+
+@lru_cache(maxsize=1024)
+def _name(raw: bytes) -> str:
+    """Servers use few names, again and again."""
+    return _text(raw).lower()
 
 
 def _text(raw: bytes) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
 
 from noetl_core.errors import NoetlError
 
@@ -13,7 +12,7 @@ from noetl_worker.application.frame_credentials import made_of
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
-from noetl_worker.tools.postgres_pools import PostgresPools
+from noetl_worker.tools.postgres_pools import PooledConnection, PostgresPools
 from noetl_worker.tools.postgres_rows import Connection
 from noetl_worker.tools.postgres_target import PostgresTarget, postgres_target
 from noetl_worker.tools.python_pool import Owner
@@ -33,30 +32,41 @@ async def target_of(config: ToolConfig, credentials: Credentials) -> PostgresTar
     return made_of(credential, "target", postgres_target)
 
 
-@asynccontextmanager
-async def lent_connection(
+def lent_connection(
     pools: PostgresPools,
     *,
     owner: Owner,
     target: PostgresTarget,
     timeout_seconds: float,
     max_size: int | None = None,
-) -> AsyncIterator[Connection]:
+) -> LentConnection:
     """A connection; that there is none is raised as `CallFailed`, and how it is given back is nobody's concern."""
-    stack = AsyncExitStack()
-    try:
-        connection = await stack.enter_async_context(
-            pools.connection(owner, target, timeout_seconds=timeout_seconds, max_size=max_size)
-        )
-    except DRIVER_ERRORS as exc:
-        raise sql_failed(sql_error(exc)) from exc
-    except NoetlError as exc:  # too many pools, or the worker is stopping
-        raise failed(ErrorKind.DB_CONNECTION, "PG_POOL_FULL", exc.message) from exc
-    try:
-        yield connection
-    finally:
+    return LentConnection(pools.connection(owner, target, timeout_seconds=timeout_seconds, max_size=max_size))
+
+
+class LentConnection:
+    """See `lent_connection`."""
+
+    __slots__ = ("_pooled",)
+
+    def __init__(self, pooled: PooledConnection) -> None:
+        self._pooled = pooled
+
+    async def __aenter__(self) -> Connection:
+        """Every way in which it cannot be had is an outcome."""
+        try:
+            return await self._pooled.__aenter__()
+        except DRIVER_ERRORS as exc:
+            raise sql_failed(sql_error(exc)) from exc
+        except NoetlError as exc:  # too many pools, or the worker is stopping
+            raise failed(ErrorKind.DB_CONNECTION, "PG_POOL_FULL", exc.message) from exc
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """What the call did counts, however this goes."""
         with contextlib.suppress(*DRIVER_ERRORS):
-            await stack.aclose()
+            await self._pooled.__aexit__(kind, error, trace)
 
 
 def sql_failed(error: SqlError) -> CallFailed:

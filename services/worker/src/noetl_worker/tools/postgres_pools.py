@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +15,7 @@ from noetl_core.ports.upkeep import Upkeep
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.postgres_values import set_codecs
 from noetl_worker.tools.python_pool import Owner
-from noetl_worker.tools.shared_resources import SharedResources, SharingLimits
+from noetl_worker.tools.shared_resources import SharedResources, SharingLimits, Use
 
 APPLICATION_NAME = "noetl-worker"
 
@@ -82,6 +82,78 @@ class _SharedPool:
     settings: SessionSettings
 
 
+class PooledConnection:
+    """A connection of a pool while a call has it. No generator, which would cost every row more than the pool itself.
+
+    The driver's pool makes a task to take a connection and another to give it back, so that limits of time and
+    cancellation hold at any moment. Of neither is there need where a connection is idle, and where a call has ended
+    by itself: what is cancelled while it gives its connection back loses that connection, as the pool has it.
+    """
+
+    __slots__ = ("_connection", "_settings", "_shared", "_use", "_wait_seconds")
+
+    def __init__(self, use: Use[PoolKey, _SharedPool], *, wait_seconds: float, settings: Callable[[], str]) -> None:
+        self._use = use
+        self._wait_seconds = wait_seconds
+        self._settings = settings
+
+    async def __aenter__(self) -> Any:
+        """Taken from the pool, and set for the call."""
+        self._shared = shared = await self._use.__aenter__()
+        try:
+            self._connection = connection = await _idle(shared.pool)
+            if connection is None:
+                self._connection = connection = await shared.pool.acquire(timeout=self._wait_seconds)
+            try:
+                await shared.settings.want(connection, self._settings())
+            except BaseException:
+                await shared.pool.release(connection)
+                raise
+        except BaseException as exc:
+            await self._use.__aexit__(type(exc), exc, None)
+            raise
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Given back, with nothing left of what the call has done to it."""
+        connection = self._connection
+        try:
+            if kind is not None or connection._con is None:
+                await self._shared.pool.release(connection, timeout=self._wait_seconds)
+            else:
+                connection._con._on_release()
+                await connection._holder.release(self._wait_seconds)
+        finally:
+            await self._use.__aexit__(None, None, None)
+
+
+async def _idle(pool: Any) -> Any:
+    """A connection that is open and has no user, if there is one: what the pool does, without waiting for anything."""
+    if pool.is_closing():
+        return None
+    try:
+        holder = pool._queue.get_nowait()
+    except asyncio.QueueEmpty:
+        return None
+    try:
+        if holder.is_connected():
+            return await holder.acquire()
+    except BaseException:
+        pool._queue.put_nowait(holder)
+        raise
+    pool._queue.put_nowait(holder)
+    return None
+
+
+@lru_cache(maxsize=64)
+def _settings(timeout_seconds: float, notices_absence: bool) -> str:
+    milliseconds = round((timeout_seconds + _SERVER_GRACE_SECONDS) * 1000)
+    limits = f"SET statement_timeout = {milliseconds}; SET idle_in_transaction_session_timeout = {milliseconds}"
+    return f"{limits}; {_CLIENT_CHECK}" if notices_absence else limits
+
+
 class PostgresPools:
     """Lends connections."""
 
@@ -111,26 +183,17 @@ class PostgresPools:
         """How many pools there are."""
         return self._pools.open_count
 
-    @asynccontextmanager
-    async def connection(
+    def connection(
         self, owner: Owner, target: PostgresTarget, *, timeout_seconds: float, max_size: int | None = None
-    ) -> AsyncIterator[Any]:
+    ) -> PooledConnection:
         """A connection for one call; when that is cancelled, so is the query on the server."""
         size = min(max_size or self.limits.max_connections_per_pool, self.limits.max_connections_per_pool)
         key = PoolKey(owner=owner, target=target, max_size=size)
-        async with (
-            self._pools.use(key, lambda: self._open(key)) as shared,
-            shared.pool.acquire(timeout=min(self.limits.wait_seconds, timeout_seconds)) as connection,
-        ):
-            milliseconds = round((timeout_seconds + _SERVER_GRACE_SECONDS) * 1000)
-            settings = [
-                f"SET statement_timeout = {milliseconds}",
-                f"SET idle_in_transaction_session_timeout = {milliseconds}",
-            ]
-            if self._notices_absence.get((target.host, target.port)):
-                settings.append(_CLIENT_CHECK)
-            await shared.settings.want(connection, "; ".join(settings))
-            yield connection
+        return PooledConnection(
+            self._pools.use(key, lambda: self._open(key)),
+            wait_seconds=min(self.limits.wait_seconds, timeout_seconds),
+            settings=lambda: _settings(timeout_seconds, bool(self._notices_absence.get((target.host, target.port)))),
+        )
 
     async def _open(self, key: PoolKey) -> _SharedPool:
         target, settings = key.target, SessionSettings()

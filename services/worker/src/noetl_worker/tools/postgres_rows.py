@@ -33,11 +33,12 @@ Connection = Any
 
 async def run_statement(connection: Connection, statement: str, *, max_bytes: int) -> StatementEnd:
     """What a statement gave. It is its own transaction, unless the statements before it have begun one."""
-    if first_keyword(statement) == "COPY" and _COPY_STREAM.search(without_comments(statement)):
+    keyword = first_keyword(statement)
+    if keyword == "COPY" and _COPY_STREAM.search(without_comments(statement)):
         message = "COPY from and to the client is not possible here: use a transfer step"
         return StatementEnd(error=SqlError(kind=ErrorKind.SCHEMA, code="TOOL_CONFIG", message=message))
     try:
-        if _gives_no_rows(statement):  # one round trip: there is nothing to be described first
+        if _gives_no_rows(keyword, statement):  # one round trip: there is nothing to be described first
             tag = await connection.execute(statement)
             return StatementEnd(row_count=_affected(tag), message=tag)
         prepared = await connection.prepare(statement)
@@ -65,9 +66,9 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(error=sql_error(exc))
 
 
-def _gives_no_rows(statement: str) -> bool:
+def _gives_no_rows(keyword: str, statement: str) -> bool:
     """Whether it is sure that a statement gives none."""
-    return first_keyword(statement) in _CHANGING and "returning" not in statement.lower()
+    return keyword in _CHANGING and "returning" not in statement.lower()
 
 
 def with_cursor(statement: str) -> bool:

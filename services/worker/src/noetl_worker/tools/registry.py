@@ -33,7 +33,7 @@ class ToolRegistry:
         # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
         if call.keychain or "keychain" in call.names:
             outcome = _without_keychain(outcome, secrets_in_names(call.visible))
-        return replace(outcome, meta=OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
+        return outcome.with_meta(OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 
     async def _outcome(self, call: ToolCall) -> Outcome:
         tool = self._tools.get(call.kind)

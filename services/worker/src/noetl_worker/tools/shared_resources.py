@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -28,10 +27,43 @@ class SharingLimits:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class _Entry(Generic[R]):
+class Entry(Generic[R]):
+    """What there is of one key."""
+
     opening: asyncio.Task[R]
     users: int = 0
     unused_since: float = 0.0
+
+
+class Use(Generic[K, R]):
+    """A resource while it is used. No generator, which would cost every row more than what it lends."""
+
+    __slots__ = ("_entry", "_key", "_open_one", "_shared")
+
+    def __init__(self, shared: SharedResources[K, R], key: K, open_one: Callable[[], Awaitable[R]]) -> None:
+        self._shared = shared
+        self._key = key
+        self._open_one = open_one
+
+    async def __aenter__(self) -> R:
+        """Opened, if it is not yet."""
+        self._entry = entry = self._shared.begin_use(self._key, self._open_one)
+        try:
+            if entry.opening.done():
+                return entry.opening.result()
+            # Shielded: others may wait for the same one, and it is good for later calls.
+            return await asyncio.shield(entry.opening)
+        except BaseException as exc:
+            await self.__aexit__(type(exc), exc, None)
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Others may use it, and somebody may close it."""
+        self._shared.end_use(self._key, self._entry)
+        if isinstance(error, asyncio.CancelledError) and self._entry.opening.cancelled():
+            raise Unavailable("the worker is stopping") from None
 
 
 class SharedResources(Generic[K, R]):
@@ -49,7 +81,7 @@ class SharedResources(Generic[K, R]):
         self._close = close
         self._is_usable = is_usable
         self._clock = clock
-        self._entries: dict[K, _Entry[R]] = {}
+        self._entries: dict[K, Entry[R]] = {}
         self._farewells: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
@@ -71,26 +103,24 @@ class SharedResources(Generic[K, R]):
         """How many there are at the moment."""
         return len(self._entries)
 
-    @asynccontextmanager
-    async def use(self, key: K, open_one: Callable[[], Awaitable[R]]) -> AsyncIterator[R]:
+    def use(self, key: K, open_one: Callable[[], Awaitable[R]]) -> Use[K, R]:
         """The resource of a key, opened if need be; raises what opening raises, or `Overloaded`."""
+        return Use(self, key, open_one)
+
+    def begin_use(self, key: K, open_one: Callable[[], Awaitable[R]]) -> Entry[R]:
+        """Of what has a user, nothing is closed; raises `Overloaded`."""
         entry = self._entry(key, open_one)
         entry.users += 1
-        try:
-            # Shielded: others may wait for the same one, and it is good for later calls.
-            resource = await asyncio.shield(entry.opening)
-            yield resource
-        except asyncio.CancelledError:
-            if entry.opening.cancelled():
-                raise Unavailable("the worker is stopping") from None
-            raise
-        finally:
-            entry.users -= 1
-            entry.unused_since = self._clock()
-            if self._entries.get(key) is entry and _has_failed(entry.opening):
-                del self._entries[key]
+        return entry
 
-    def _entry(self, key: K, open_one: Callable[[], Awaitable[R]]) -> _Entry[R]:
+    def end_use(self, key: K, entry: Entry[R]) -> None:
+        """One user less; what could not be opened is tried anew by the next one."""
+        entry.users -= 1
+        entry.unused_since = self._clock()
+        if self._entries.get(key) is entry and _has_failed(entry.opening):
+            del self._entries[key]
+
+    def _entry(self, key: K, open_one: Callable[[], Awaitable[R]]) -> Entry[R]:
         if self._is_closed:
             raise Unavailable("the worker is stopping")
         known = self._entries.get(key)
@@ -105,7 +135,7 @@ class SharedResources(Generic[K, R]):
         async def opening() -> R:
             return await open_one()
 
-        entry = _Entry(opening=asyncio.create_task(opening()))
+        entry = Entry(opening=asyncio.create_task(opening()))
         self._entries[key] = entry
         return entry
 
@@ -132,7 +162,7 @@ class SharedResources(Generic[K, R]):
         self._farewells.add(farewell)
         farewell.add_done_callback(self._farewells.discard)
 
-    async def _see_off(self, entry: _Entry[R]) -> None:
+    async def _see_off(self, entry: Entry[R]) -> None:
         if not entry.opening.done():
             entry.opening.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):

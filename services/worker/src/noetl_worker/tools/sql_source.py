@@ -45,6 +45,8 @@ async def _texts(config: ToolConfig, scripts: ScriptSources) -> list[str]:
 def _as_texts(value: JsonValue, key: str) -> list[str]:
     if value is None:
         return []
+    if isinstance(value, str):
+        return [value]
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
         raise misconfigured(f"`{key}` is neither text nor a list of texts")

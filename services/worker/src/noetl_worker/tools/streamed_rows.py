@@ -6,6 +6,7 @@ import asyncio
 
 from noetl_core.canonical import JsonValue
 
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.sinks import ChunkSink
 from noetl_worker.tools.sql_results import Row
 
@@ -13,7 +14,7 @@ from noetl_worker.tools.sql_results import Row
 class UntimedSink:
     """A sink during whose waits a timeout stands still."""
 
-    def __init__(self, sink: ChunkSink, limit: asyncio.Timeout) -> None:
+    def __init__(self, sink: ChunkSink, limit: CallLimit | asyncio.Timeout) -> None:
         self._sink = sink
         self._limit = limit
         self.chunk_rows = sink.chunk_rows

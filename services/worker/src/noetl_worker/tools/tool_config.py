@@ -17,6 +17,7 @@ from noetl_worker.tools.call_failed import credential_failed, misconfigured
 from noetl_worker.tools.python_pool import Owner
 
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_NOBODY = Auth()
 
 
 class ToolConfig:
@@ -37,8 +38,8 @@ class ToolConfig:
     def value(self, *keys: str) -> JsonValue:
         """The first of these keys that has a value, rendered."""
         for key in keys:
-            value = self.call.render(self.call.config.get(key))
-            if value is not None:
+            written = self.call.config.get(key)
+            if written is not None and (value := self.call.render(written)) is not None:
                 return value
         return None
 
@@ -89,6 +90,8 @@ class ToolConfig:
     async def auth(self, credentials: Credentials) -> Auth:
         """The credentials of the call, or of a part of its configuration; their secrets are known from here on."""
         written = self.call.config.get("auth") if self.call.auth is None else self.call.auth
+        if written is None:
+            return _NOBODY
         try:
             resolved = await resolve_auth(written, credentials=credentials, call=self.call)
         except NoetlError as exc:
