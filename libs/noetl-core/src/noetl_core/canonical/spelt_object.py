@@ -43,13 +43,26 @@ def read_spelt(data: bytes) -> JsonValue:
 
     That it is so is proved by spelling what was read: equal bytes mean that nothing was lost, doubled or rounded.
     """
+    value = _proved(data)
+    return decode(data) if value is None else _keeping(value, data)
+
+
+def read_canonical(data: bytes) -> JsonValue:
+    """As `decode`, sooner for objects that are spelt canonically, as those of the log are."""
+    value = _proved(data)
+    return decode(data) if value is None else value
+
+
+def _proved(data: bytes) -> dict[str, JsonValue] | None:
+    """The object, if spelling it gives its bytes; None where the strict reader has to say what is wrong, or takes what
+    this one does not."""
     try:
         value = native.read(data)
         if type(value) is dict and _suits(value, data) and native.write(value) == data:
-            return _keeping(value, data)
+            return value
     except (ValueError, TypeError):
-        pass  # the strict reader says what is wrong, or takes what this one does not
-    return decode(data)
+        pass
+    return None
 
 
 def _suits(value: dict[str, Any], data: bytes) -> bool:
