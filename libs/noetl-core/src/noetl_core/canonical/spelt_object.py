@@ -68,17 +68,20 @@ def _proved(data: bytes) -> dict[str, JsonValue] | None:
 def _suits(value: dict[str, Any], data: bytes) -> bool:
     """Names that are ASCII are in the order that RFC 8785 wants, and the writer itself refuses large integers, so that
     only floats are left to look for."""
-    return (data.isascii() and _has_no_float(value.values(), 0)) or suits(value)
+    children = value.values()
+    if not data.isascii():
+        return suits(value)
+    return _PLAIN.issuperset(map(type, children)) or _has_no_float(children, 0) or suits(value)
 
 
 def _has_no_float(children: Iterable[Any], depth: int) -> bool:
-    if _PLAIN.issuperset(map(type, children)):
-        return True
     for child in children:
         kind = type(child)
         if kind is dict or kind is list:
             inside = child.values() if kind is dict else child
-            if depth == MAX_DEPTH - 1 or not _has_no_float(inside, depth + 1):
+            if depth == MAX_DEPTH - 1:
+                return False
+            if not _PLAIN.issuperset(map(type, inside)) and not _has_no_float(inside, depth + 1):
                 return False
         elif kind is float:
             return False
