@@ -11,6 +11,7 @@ from typing import Final
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.timestamps import format_time, parse_time
+from noetl_core.values import new_tuple
 
 from noetl_contracts.subjects import (
     AGGREGATE_VERSION,
@@ -72,7 +73,8 @@ def unpack_events(body: bytes, headers: Mapping[str, str]) -> list[StoredEvent]:
             begins = body.index(b"\n", at) + 1
             length, version, aggregate, time, previous, checksum = body[at : begins - 1].decode().split(" ")
             at = begins + int(length) if length.isdecimal() else len(body) + 1
-            events.append(StoredEvent(body[begins:at], int(version), int(aggregate), _time(time), previous, checksum))
+            place = (body[begins:at], int(version), int(aggregate), _time(time), previous, checksum)
+            events.append(new_tuple(StoredEvent, place))
     except (ValueError, InvalidInput) as exc:
         raise Corrupt(f"a message of several events cannot be read: {exc}") from exc
     if at != len(body) or str(len(events)) != headers[EVENTS]:

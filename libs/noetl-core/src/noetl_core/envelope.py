@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, cast
 
-from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, decode, encode, native
+from noetl_core.canonical import JsonObject, JsonValue, SpeltObject, encode, native, read_canonical
 from noetl_core.errors import Corrupt, InvalidInput, NotCanonical
 from noetl_core.payload_hints import IPC
 from noetl_core.payloads import PayloadRef
 from noetl_core.timestamps import format_time, parse_time
-from noetl_core.values import dataclass, new_tuple
+from noetl_core.values import dataclass, maker, new_tuple
 
 EXECUTION_AGGREGATE = "execution"
 
@@ -324,51 +324,50 @@ def trace_of(body: bytes) -> str:
     return parse_body(body).trace if b'"' in spelt or b"\\" in spelt else spelt.decode()
 
 
+_make_envelope = maker(Envelope)
+_event_time = lru_cache(maxsize=256)(parse_time)
+_TEXTS = frozenset(one.name for one in fields(Envelope)) - {"schema_version", "result", "payload_ref", "meta"}
+"""Members of a body that are texts where they are there: ids and times too."""
+
+
 def parse_body(body: bytes) -> Envelope:
-    """The envelope that canonical bytes tell."""
-    fields = decode(body)
-    if not isinstance(fields, dict):
+    """The envelope that canonical bytes tell; every service reads every event, so it is made by position."""
+    told = read_canonical(body)
+    if not isinstance(told, dict):
         raise Corrupt("the body of an event is not an object")
+    for name, value in told.items():
+        if type(value) is not str and name in _TEXTS:
+            raise Corrupt(f"{name!r} in the body of an event is not text")
+    known: Callable[..., Any] = told.get
     try:
-        return Envelope(
-            event_id=int(_text(fields, "event_id")),
-            tenant_id=_text(fields, "tenant_id"),
-            organization_id=_text(fields, "organization_id"),
-            execution_id=int(_text(fields, "execution_id")),
-            event_type=_text(fields, "event_type"),
-            schema_version=cast("int", fields["schema_version"]),
-            aggregate_type=_text(fields, "aggregate_type"),
-            aggregate_id=_text(fields, "aggregate_id"),
-            event_time=parse_time(_text(fields, "event_time")),
-            idempotency_key=_text(fields, "idempotency_key"),
-            content_sha256=_text(fields, "content_sha256"),
-            producer=_optional_text(fields, "producer"),
-            node_name=_optional_text(fields, "node_name"),
-            causation_id=_optional_text(fields, "causation_id"),
-            correlation_id=_optional_text(fields, "correlation_id"),
-            parent_event_id=_optional_text(fields, "parent_event_id"),
-            parent_execution_id=_optional_text(fields, "parent_execution_id"),
-            stage_id=_optional_text(fields, "stage_id"),
-            frame_id=_optional_text(fields, "frame_id"),
-            command_id=_optional_text(fields, "command_id"),
-            result=cast("JsonObject | None", fields.get("result")),
-            payload_ref=_payload_ref(fields.get("payload_ref")),
-            meta=cast("JsonObject", fields.get("meta") or {}),
-            trace=_optional_text(fields, "trace"),
+        return _make_envelope(
+            int(cast("str", told["event_id"])),
+            told["tenant_id"],
+            told["organization_id"],
+            int(cast("str", told["execution_id"])),
+            told["event_type"],
+            told["schema_version"],
+            told["aggregate_type"],
+            told["aggregate_id"],
+            _event_time(cast("str", told["event_time"])),
+            told["idempotency_key"],
+            told["content_sha256"],
+            known("producer", ""),
+            known("node_name", ""),
+            known("causation_id", ""),
+            known("correlation_id", ""),
+            known("parent_event_id", ""),
+            known("parent_execution_id", ""),
+            known("stage_id", ""),
+            known("frame_id", ""),
+            known("command_id", ""),
+            known("result"),
+            _payload_ref(known("payload_ref")),
+            known("meta") or {},
+            known("trace", ""),
         )
     except (KeyError, ValueError) as exc:
         raise Corrupt(f"the body of an event lacks a field: {exc}") from exc
-
-
-def _text(fields: Mapping[str, JsonValue], key: str) -> str:
-    value = fields[key]
-    if not isinstance(value, str):
-        raise Corrupt(f"{key!r} in the body of an event is not text")
-    return value
-
-
-def _optional_text(fields: Mapping[str, JsonValue], key: str) -> str:
-    return _text(fields, key) if key in fields else ""
 
 
 def _payload_ref(value: JsonValue) -> PayloadRef | None:

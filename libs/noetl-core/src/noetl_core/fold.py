@@ -76,7 +76,9 @@ def fold(state: State, recorded: Recorded) -> State:
         )
     if execution.released:  # They were for the decision on the event before this one.
         execution = replace(execution, released=())
-    if isinstance(content, ExecutionEvent):
+    if content is None:  # first, since every user's own event is one of these
+        unknown += 1
+    elif isinstance(content, ExecutionEvent):
         execution = evolve_execution(execution, content, event_time=envelope.event_time)
         execution = open_deadline(execution, content, opened_at=recorded.ingest_time)
         if isinstance(content, StepEntered | StepExited | StepSkipped):
@@ -106,10 +108,10 @@ def fold(state: State, recorded: Recorded) -> State:
         execution = _with_loop(execution, content, recorded.stream_version)
     elif isinstance(content, StageEvent):
         execution = evolve_stages(execution, content, recorded)
-    elif isinstance(content, ShardEvent):
-        pass  # what they tell has been counted by the facts about frames
-    elif isinstance(content, ObjectChanged):
-        pass  # routes nothing, and there may be any number of them: rows are all that is kept
+    elif isinstance(content, ShardEvent | ObjectChanged):
+        # What the first tell has been counted by the facts about frames. The others route nothing, and there may be
+        # any number of them: rows are all that is kept.
+        pass
     elif isinstance(content, CollectionEvent):
         if isinstance(content, PayloadsMarked):  # A stream without a playbook.
             execution = replace(execution, path=COLLECTION_PATH, started_at=envelope.event_time)

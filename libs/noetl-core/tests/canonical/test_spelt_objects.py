@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from noetl_core.canonical import JsonValue, SpeltObject, decode, encode, native, read_spelt
+from noetl_core.canonical import JsonValue, SpeltObject, decode, encode, native, read_canonical, read_spelt
 from noetl_core.canonical.encoding import suits, write
 from noetl_core.canonical.values import MAX_DEPTH, MAX_SAFE_INTEGER
 from noetl_core.errors import NotCanonical
@@ -54,7 +54,7 @@ def test_canonical_bytes_are_read_as_the_strict_reader_does_it(value: dict[str, 
 
     read = read_spelt(data)
 
-    assert read == decode(data)
+    assert read == read_canonical(data) == decode(data)
     assert encode(read) == data
     if isinstance(read, SpeltObject):
         assert read.spelt == data
@@ -83,7 +83,7 @@ def test_only_what_the_careful_writer_spells_the_same_keeps_its_bytes(data: byte
     read = read_spelt(data)
 
     assert isinstance(read, SpeltObject) == kept
-    assert read == decode(data)
+    assert read == read_canonical(data) == decode(data)
     assert not kept or carefully(read) == data
 
 
@@ -108,15 +108,16 @@ def test_other_spellings_are_read_but_not_kept(data: bytes) -> None:
     read = read_spelt(data)
 
     assert not isinstance(read, SpeltObject)
-    assert read == decode(data)
+    assert read == read_canonical(data) == decode(data)
 
 
 @pytest.mark.parametrize(
     "data", [b'{"a":1,"a":1}', b'{"a":NaN}', b'{"a":9007199254740993}', b'{"a":"\\ud800"}', b'{"a":"\xff"}', b"{", b""]
 )
 def test_what_is_ambiguous_is_refused(data: bytes) -> None:
-    with pytest.raises(NotCanonical):
-        read_spelt(data)
+    for read in (read_spelt, read_canonical):
+        with pytest.raises(NotCanonical):
+            read(data)
 
 
 def test_an_object_that_keeps_its_bytes_cannot_be_changed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from noetl_core.append import PreparedRequest
 from noetl_core.envelope import EXECUTION_AGGREGATE
@@ -13,7 +13,8 @@ class Asked:
 
     def __init__(self, requests: Sequence[PreparedRequest]) -> None:
         self.heads: set[int] = set()
-        self.keys: list[tuple[int, str]] = []
+        self.keys: dict[int, list[str]] = {}
+        """By stream."""
         self.aggregates: set[tuple[int, str]] = set()
         self.fences: set[tuple[str, int]] = set()
         self.starts: list[tuple[str, str, str]] = []
@@ -26,10 +27,29 @@ class Asked:
                     self.starts.append((request.tenant_id, request.organization_id, start.start_key))
                     continue
                 self.heads.add(execution_id)
-                for draft in stream.drafts:
-                    self.keys.append((execution_id, draft.draft.idempotency_key))
-                    if draft.draft.aggregate_type != EXECUTION_AGGREGATE:
-                        self.aggregates.add((execution_id, draft.draft.aggregate_id))
+                drafts = [prepared[0] for prepared in stream.drafts]
+                self.keys.setdefault(execution_id, []).extend([draft.idempotency_key for draft in drafts])
+                self.aggregates.update(
+                    [
+                        (execution_id, draft.aggregate_id)
+                        for draft in drafts
+                        if draft.aggregate_type != EXECUTION_AGGREGATE
+                    ]
+                )
+
+    def key_columns(self, known: Container[int] | None = None) -> tuple[list[int], list[int], list[int], list[str]]:
+        """Streams, of each where its keys begin and end among all of them, and the keys; of known streams, if given."""
+        streams: list[int] = []
+        first: list[int] = []
+        last: list[int] = []
+        keys: list[str] = []
+        for execution_id, own in self.keys.items():
+            if known is None or execution_id in known:
+                streams.append(execution_id)
+                first.append(len(keys) + 1)
+                keys += own
+                last.append(len(keys))
+        return streams, first, last, keys
 
 
 def as_columns(rows: Sequence[tuple[object, ...]], width: int) -> list[list[object]]:

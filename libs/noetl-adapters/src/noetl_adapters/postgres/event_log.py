@@ -13,6 +13,7 @@ from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
 from noetl_adapters.postgres.asked import Asked, as_columns
+from noetl_adapters.postgres.copied_append import CopiedAppend
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS, event_rows_binary
 from noetl_adapters.postgres.event_rows import (
     commit_notices,
@@ -32,7 +33,7 @@ MAX_PAGE_BYTES = 4 * 1024 * 1024
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 COPY_FROM_ROWS = 32
-"""COPY costs two round trips more than INSERT, and half as much per row."""
+"""COPY costs more than INSERT to begin with, and half as much per row."""
 
 Outcome = tuple[Appended, ...] | NoetlError
 
@@ -45,11 +46,13 @@ class PostgresEventLog:
         pool: asyncpg.Pool,
         *,
         optimistic: OptimisticAppend | None = None,
+        copied: CopiedAppend | None = None,
         remembered: RememberedStreams | None = None,
     ) -> None:
         self._pool = pool
         self._sql = load_queries("event_log.sql")
         self._optimistic = optimistic or OptimisticAppend()
+        self._copied = copied or CopiedAppend()
         self._remembered = remembered or RememberedStreams()
 
     async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
@@ -76,19 +79,21 @@ class PostgresEventLog:
         raise AssertionError("unreachable")
 
     async def _commit_unless_overtaken(self, requests: Sequence[PreparedRequest]) -> list[Outcome] | None:
-        """In one round trip or two; None if the batch is large, or if somebody else moved a head between them."""
+        """In one round trip or two; None if somebody else moved a head between them, or is likely to."""
         drafts = sum(len(stream.drafts) for prepared in requests for stream in prepared.streams)
-        if drafts >= COPY_FROM_ROWS:
+        is_large = drafts >= COPY_FROM_ROWS
+        if is_large and self._copied.is_contested():
             return None
         async with self._pool.acquire() as connection:
-            if (outcomes := await self._commit_from_memory(connection, requests)) is not None:
+            if not is_large and (outcomes := await self._commit_from_memory(connection, requests)) is not None:
                 return outcomes
             view = await self._optimistic.look(connection, requests)
             if view is None:
                 return None
             numbered = number(requests, view)
             if numbered.events:
-                if not await self._optimistic.write(connection, view, numbered):
+                write = self._copied.write if len(numbered.events) >= COPY_FROM_ROWS else self._optimistic.write
+                if not await write(connection, view, numbered):
                     return None
                 self._remembered.learn(view, numbered)
         return list(numbered.outcomes)
@@ -133,9 +138,7 @@ class PostgresEventLog:
             epochs = {(row[0], row[1]): row[2] for row in rows}
         aggregates = await self._aggregate_versions(connection, [a for a in asked.aggregates if a[0] in heads])
         started = await self._started(connection, asked.starts)
-        rows = await connection.fetch(
-            self._sql["known_keys"], *as_columns([key for key in asked.keys if key[0] in heads], 2)
-        )
+        rows = await connection.fetch(self._sql["known_keys"], *asked.key_columns(heads))
         return LogView(
             now=next(row["ingest_time"] for row in rows if row[0] is None),
             heads=heads,

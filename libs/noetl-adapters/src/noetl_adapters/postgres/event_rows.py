@@ -57,14 +57,19 @@ def event_columns(numbered: Numbered) -> tuple[list[Any], ...]:
 
 
 def outbox_columns(numbered: Numbered) -> tuple[list[Any], ...]:
-    """Arrays for the outbox: ranges of events, each stream's in the order of their places, then hints."""
+    """The rows of the outbox as arrays."""
+    return tuple(list(column) for column in zip(*outbox_rows(numbered), strict=True))
+
+
+def outbox_rows(numbered: Numbered) -> list[OutboxRow]:
+    """Ranges of events, each stream's in the order of their places, then hints."""
     rows: list[OutboxRow] = [
         (shard, execution_id, low, min(low + EVENTS_PER_ROW - 1, last), None, None, None, None)
         for execution_id, (shard, first, last) in _spans(numbered.events).items()
         for low in range(first, last + 1, EVENTS_PER_ROW)
     ]
     rows.extend(_hint_rows(numbered.events, numbered.hints))
-    return tuple(list(column) for column in zip(*rows, strict=True))
+    return rows
 
 
 def _spans(events: Sequence[PlacedEvent]) -> dict[int, tuple[int, int, int]]:

@@ -34,14 +34,13 @@ class OptimisticAppend:
     async def look(self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]) -> LogView | None:
         """One snapshot of everything that the verdict depends on; None where a start key is taken."""
         asked = Asked(requests)
-        keys = as_columns(asked.keys, 2)
         asked_at = self.clock.monotonic()
         rows = await connection.fetch(
             self._sql["look"],
             list(asked.heads),
             *as_columns(list(asked.fences), 2),
             *as_columns(list(asked.aggregates), 2),
-            *keys,
+            *asked.key_columns(),
             *as_columns(asked.starts, 3),
         )
         view = _view(rows)

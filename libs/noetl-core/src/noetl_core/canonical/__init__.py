@@ -3,7 +3,7 @@
 from noetl_core.canonical.decoding import decode
 from noetl_core.canonical.encoding import encode, sha256_hex
 from noetl_core.canonical.normalizing import normalize
-from noetl_core.canonical.spelt_object import SpeltObject, read_spelt
+from noetl_core.canonical.spelt_object import SpeltObject, read_canonical, read_spelt
 from noetl_core.canonical.values import MAX_DEPTH, MAX_SAFE_INTEGER, JsonObject, JsonValue
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "decode",
     "encode",
     "normalize",
+    "read_canonical",
     "read_spelt",
     "sha256_hex",
 ]

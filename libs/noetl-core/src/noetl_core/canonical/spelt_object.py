@@ -43,29 +43,45 @@ def read_spelt(data: bytes) -> JsonValue:
 
     That it is so is proved by spelling what was read: equal bytes mean that nothing was lost, doubled or rounded.
     """
+    value = _proved(data)
+    return decode(data) if value is None else _keeping(value, data)
+
+
+def read_canonical(data: bytes) -> JsonValue:
+    """As `decode`, sooner for objects that are spelt canonically, as those of the log are."""
+    value = _proved(data)
+    return decode(data) if value is None else value
+
+
+def _proved(data: bytes) -> dict[str, JsonValue] | None:
+    """The object, if spelling it gives its bytes; None where the strict reader has to say what is wrong, or takes what
+    this one does not."""
     try:
         value = native.read(data)
         if type(value) is dict and _suits(value, data) and native.write(value) == data:
-            return _keeping(value, data)
+            return value
     except (ValueError, TypeError):
-        pass  # the strict reader says what is wrong, or takes what this one does not
-    return decode(data)
+        pass
+    return None
 
 
 def _suits(value: dict[str, Any], data: bytes) -> bool:
     """Names that are ASCII are in the order that RFC 8785 wants, and the writer itself refuses large integers, so that
     only floats are left to look for."""
-    return (data.isascii() and _has_no_float(value.values(), 0)) or suits(value)
+    children = value.values()
+    if not data.isascii():
+        return suits(value)
+    return _PLAIN.issuperset(map(type, children)) or _has_no_float(children, 0) or suits(value)
 
 
 def _has_no_float(children: Iterable[Any], depth: int) -> bool:
-    if _PLAIN.issuperset(map(type, children)):
-        return True
     for child in children:
         kind = type(child)
         if kind is dict or kind is list:
             inside = child.values() if kind is dict else child
-            if depth == MAX_DEPTH - 1 or not _has_no_float(inside, depth + 1):
+            if depth == MAX_DEPTH - 1:
+                return False
+            if not _PLAIN.issuperset(map(type, inside)) and not _has_no_float(inside, depth + 1):
                 return False
         elif kind is float:
             return False

@@ -38,6 +38,9 @@ class SurfaceFold:
     def add(self, recorded: Recorded) -> None:
         """The next event."""
         after = fold(self.state, recorded)
+        if recorded.content is None and after.execution is self.state.execution:
+            self.state = after  # it only has a place: rows follow from the execution and its commands
+            return
         changed = list(changes(self.state, after, recorded))
         if isinstance(recorded.content, ObjectChanged):
             key = recorded.content.key

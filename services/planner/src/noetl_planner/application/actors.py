@@ -261,10 +261,12 @@ class Actors:
         self._actor(execution_id).ask(ask)
         return await ask.answer
 
-    def take(self, execution_id: int, event: StoredEvent) -> None:
-        """An event from the bus; ignored for executions of other owners."""
-        if self._owns(shard_of(execution_id, self._shard_count)):
-            self._actor(execution_id).take(event)
+    def take(self, execution_id: int, *events: StoredEvent) -> None:
+        """Events from the bus; ignored for executions of other owners."""
+        if events and self._owns(shard_of(execution_id, self._shard_count)):
+            actor = self._actor(execution_id)
+            for event in events:
+                actor.take(event)
 
     async def notice(self, execution_id: int, events: Sequence[StoredEvent], *, workload: bytes = b"") -> None:
         """What was just committed, told ahead of the bus; port `Notices`."""

@@ -54,6 +54,4 @@ def _hand_over(delivery: Delivery, actors: Actors, metrics: PlannerMetrics) -> N
         logger.warning("planner.undecodable_message", subject=delivery.subject, reason=str(exc))
         return
     metrics.events_received.inc(len(events))
-    for event in events:
-        if event.stream_version > known:
-            actors.take(execution_id, event)
+    actors.take(execution_id, *(event for event in events if event.stream_version > known))

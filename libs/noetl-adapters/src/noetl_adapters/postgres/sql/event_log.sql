@@ -20,13 +20,15 @@ SELECT clock_timestamp()
 
 -- name: known_keys — a statement of its own after the locks, so that its snapshot includes what their last holders wrote
 --
--- The sub-select with OFFSET 0 stays a lookup per key, whatever the planner thinks of the table. The row without an id tells the time.
+-- The keys of a stream are neighbours in the array, and often in the index: one scan finds them all. The sub-select with OFFSET 0
+-- stays a lookup per stream, whatever the planner thinks of the table. The row without an id tells the time.
 SELECT event.execution_id, event.idempotency_key, event.content_sha256, event.event_id, event.stream_version,
        event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.body
-FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, idempotency_key)
+FROM unnest($1::bigint[], $2::integer[], $3::integer[]) AS asked (execution_id, low, high)
 CROSS JOIN LATERAL (
     SELECT * FROM noetl.event
-    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key OFFSET 0
+    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = ANY (($4::text[])[asked.low : asked.high])
+    OFFSET 0
 ) AS event
 UNION ALL
 SELECT NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL, NULL
@@ -122,14 +124,15 @@ CROSS JOIN LATERAL (
 UNION ALL
 SELECT 'k', event.execution_id, event.idempotency_key, event.content_sha256, event.prev_checksum, event.checksum,
        event.event_id, event.stream_version, event.aggregate_version, event.ingest_time, NULL, event.body
-FROM unnest($6::bigint[], $7::text[]) AS asked (execution_id, idempotency_key)
+FROM unnest($6::bigint[], $7::integer[], $8::integer[]) AS asked (execution_id, low, high)
 CROSS JOIN LATERAL (
     SELECT * FROM noetl.event
-    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = asked.idempotency_key OFFSET 0
+    WHERE event.execution_id = asked.execution_id AND event.idempotency_key = ANY (($9::text[])[asked.low : asked.high])
+    OFFSET 0
 ) AS event
 UNION ALL
 SELECT 's', known.execution_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-FROM unnest($8::text[], $9::text[], $10::text[]) AS asked (tenant_id, organization_id, start_key)
+FROM unnest($10::text[], $11::text[], $12::text[]) AS asked (tenant_id, organization_id, start_key)
 JOIN noetl.start_key AS known USING (tenant_id, organization_id, start_key)
 UNION ALL
 SELECT 't', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), NULL, NULL
@@ -198,6 +201,72 @@ WITH head AS MATERIALIZED (
 )
 SELECT pg_notify('noetl_commit', notice), clock_timestamp() AS now
 FROM unnest($52::text[]) AS notice WHERE (SELECT unchanged FROM verdict)
+
+-- name: prepare_claim — for `CopiedAppend`: locks as `write` does, and tells its transaction whether all is as it was seen
+--
+-- One argument, a JSON object as bytes: it stands as hex digits in the text of a query that also has a COPY in it, and
+-- such a query has no parameters.
+PREPARE noetl_claim (bytea) AS
+WITH asked AS MATERIALIZED (
+    SELECT convert_from($1, 'UTF8')::jsonb AS given
+), head AS MATERIALIZED (
+    SELECT stream.execution_id
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'seen') AS seen (execution_id bigint, version bigint)
+    JOIN noetl.stream AS stream USING (execution_id)
+    WHERE stream.version = seen.version
+    ORDER BY stream.execution_id
+    FOR UPDATE OF stream
+), lease AS MATERIALIZED (
+    SELECT shard.shard_id
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'epochs') AS seen (role text, shard_id integer, epoch bigint)
+    JOIN noetl.execution_shard AS shard USING (role, shard_id)
+    WHERE shard.epoch = seen.epoch
+    ORDER BY role, shard_id
+    FOR SHARE OF shard
+)
+SELECT set_config('noetl.claimed',
+                  CASE WHEN (SELECT count(*) FROM head) = jsonb_array_length(asked.given -> 'seen')
+                        AND (SELECT count(*) FROM lease) = jsonb_array_length(asked.given -> 'epochs')
+                       THEN 'yes' ELSE 'no' END,
+                  true)
+FROM asked
+
+-- name: prepare_settle — what `write` does besides inserting events, for who has claimed the heads; a row for each notice
+PREPARE noetl_settle (bytea) AS
+WITH asked AS MATERIALIZED (
+    SELECT convert_from($1, 'UTF8')::jsonb AS given WHERE current_setting('noetl.claimed', true) = 'yes'
+), outbox AS (
+    INSERT INTO noetl.outbox (shard, execution_id, first_version, last_version, subject, message_id, headers, body)
+    SELECT (row ->> 0)::integer, (row ->> 1)::bigint, (row ->> 2)::bigint, (row ->> 3)::bigint, row ->> 4, row ->> 5,
+           (row ->> 6)::jsonb, decode(row ->> 7, 'hex')
+    FROM asked CROSS JOIN jsonb_array_elements(asked.given -> 'outbox') WITH ORDINALITY AS message (row, place)
+    ORDER BY place
+), moved AS (
+    UPDATE noetl.stream AS stream
+    SET version = moved.version, last_checksum = moved.checksum, last_ingest_time = moved.ingest_time,
+        terminal = moved.terminal, updated_at = clock_timestamp()
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'moved')
+         AS moved (execution_id bigint, version bigint, checksum text, ingest_time timestamptz, terminal boolean)
+    WHERE stream.execution_id = moved.execution_id
+), created AS (
+    INSERT INTO noetl.stream (execution_id, version, last_checksum, last_ingest_time, terminal, tenant_id,
+                              organization_id, shard, parent_execution_id, updated_at)
+    SELECT execution_id, version, checksum, ingest_time, terminal, tenant_id, organization_id, shard,
+           parent_execution_id, clock_timestamp()
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'created')
+         AS head (execution_id bigint, version bigint, checksum text, ingest_time timestamptz, terminal boolean,
+                  tenant_id text, organization_id text, shard integer, parent_execution_id bigint)
+    ORDER BY execution_id
+), started AS (
+    INSERT INTO noetl.start_key (tenant_id, organization_id, start_key, execution_id)
+    SELECT tenant_id, organization_id, start_key, execution_id
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'created')
+         AS head (tenant_id text, organization_id text, start_key text, execution_id bigint)
+    WHERE start_key IS NOT NULL
+    ORDER BY tenant_id, organization_id, start_key
+)
+SELECT pg_notify('noetl_commit', notice)
+FROM asked CROSS JOIN jsonb_array_elements_text(asked.given -> 'notices') AS notice
 
 -- name: read — the head, and with it the events of a range, as one snapshot; a row without an event if there are none
 SELECT stream.tenant_id, stream.organization_id, stream.version, stream.terminal, event.*
