@@ -62,4 +62,6 @@ class Outgoing:
 
 
 def _bearer(token: str) -> Metadata:
+    if not token.isascii() or not token.isprintable():
+        raise ValueError("the token has characters that metadata cannot carry")  # and it is not repeated here
     return ((AUTHORIZATION_KEY, f"Bearer {token}"),)

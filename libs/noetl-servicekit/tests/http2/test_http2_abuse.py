@@ -35,6 +35,7 @@ class Straight(CallInterceptor):
 
 @dataclass
 class Served:
+    server: Http2Server
     address: tuple[str, int]
     under_way: int = 0
     most: int = 0
@@ -54,7 +55,7 @@ class Served:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     server = Http2Server(Straight(), max_message_bytes=1_000_000, max_metadata_bytes=16_384, keepalive_seconds=20)
-    served = Served(("127.0.0.1", server.add_insecure_port("127.0.0.1:0")))
+    served = Served(server, ("127.0.0.1", server.add_insecure_port("127.0.0.1:0")))
     handlers: dict[str, Any] = {"Same": grpc.unary_unary_rpc_method_handler(served.same)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("noetl.test.v1.Echo", handlers),))
     await server.start()
@@ -153,18 +154,79 @@ async def test_calls_that_are_given_up_at_once_leave_nothing_behind(served: Serv
     writer.close()
 
 
-async def test_who_asks_and_never_reads_is_left(served: Served) -> None:
-    _, writer = await asyncio.open_connection(*served.address)
-    transport = writer.transport
-    transport.pause_reading()  # type: ignore[attr-defined]
-    writer.write(GREETING)
-    pings = frame(frames.PING, 0, 0, b"12345678") * 1_000
-    with pytest.raises(ConnectionError):
-        async with asyncio.timeout(30):
-            while True:
-                writer.write(pings)
+async def test_who_asks_and_never_reads_is_heard_no_more_until_he_does(served: Served) -> None:
+    reader, writer = await asyncio.open_connection(*served.address, limit=1_000)
+    wide = settings_frame({frames.INITIAL_WINDOW_SIZE: 2**31 - 1}) + window_frame(0, 2**31 - 1 - 65_535)
+    writer.write(frames.PREFACE + wide)
+    number = 1
+    with pytest.raises(TimeoutError):
+        while True:  # large answers fill what is between us, then the server stops reading
+            writer.write(request(number, b"x" * 15_000))
+            number += 2
+            async with asyncio.timeout(1):
                 await writer.drain()
-                await asyncio.sleep(0)
+    (connection,) = [one for one in served.server.connections if one.peer.endswith(f":{_port(writer)}")]
+    assert connection.transport is not None
+    assert connection.transport.get_write_buffer_size() < 1_000_000
+
+    taken = 0
+    async with asyncio.timeout(60):
+        while taken < (number - 1) // 2:  # now he reads, and all is answered
+            data = await reader.readexactly(9)
+            high, low, kind, flags, _ = frames.HEAD.unpack(data)
+            await reader.readexactly(high << 8 | low)
+            taken += kind == frames.HEADERS and bool(flags & frames.END_STREAM)
+    writer.close()
+
+
+def _port(writer: asyncio.StreamWriter) -> int:
+    port: int = writer.get_extra_info("sockname")[1]
+    return port
+
+
+async def test_what_comes_after_the_end_of_a_request_runs_nothing_twice(served: Served) -> None:
+    for after in (
+        frame(frames.DATA, frames.END_STREAM, 1, message_bytes(b"wait")),
+        header_frames(1, b"", end_stream=True, max_frame_bytes=16_384),
+    ):
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write(GREETING + request(1, b"wait") + after + request(3, b"then"))
+        async with asyncio.timeout(20):
+            answer = b""
+            while b"then" not in answer:
+                answer += await reader.read(10_000)
+        assert reset_frame(1, frames.STREAM_CLOSED) in answer
+        writer.close()
+    assert served.most <= 1
+
+
+async def test_many_messages_where_one_is_wanted_are_not_kept(served: Served) -> None:
+    block = HeaderWriter().write((), HEADERS)
+    head = header_frames(1, block, end_stream=False, max_frame_bytes=16_384)
+    two = frame(frames.DATA, 0, 1, message_bytes(b"a") * 2)  # and no end
+    reader, writer = await asyncio.open_connection(*served.address)
+    writer.write(GREETING + head + two)
+    async with asyncio.timeout(20):
+        answer = b""
+        while b"several messages" not in answer:
+            answer += await reader.read(10_000)
+    writer.close()
+
+
+async def test_a_call_that_ends_before_its_first_step_leaves_nothing_behind(served: Served) -> None:
+    _, writer = await asyncio.open_connection(*served.address)
+    late = (*HEADERS, ("grpc-timeout", "0m"))
+    calls = [request(number, b"wait") + reset_frame(number, frames.CANCEL) for number in range(1, 100, 2)]
+    calls += [request(number, b"wait", headers=late) for number in range(101, 200, 2)]
+    writer.write(GREETING + b"".join(calls))
+    async with asyncio.timeout(20):
+        while not (  # noqa: ASYNC110 - there is no event to wait for
+            found := [one for one in served.server.connections if one.peer.endswith(f":{_port(writer)}")]
+        ):
+            await asyncio.sleep(0.01)
+        while found[0].last_stream_id() < 199 or found[0].calls or found[0].streams:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+    writer.close()
 
 
 async def test_requests_without_a_message_or_with_two_are_refused(served: Served) -> None:
@@ -179,8 +241,8 @@ async def test_requests_without_a_message_or_with_two_are_refused(served: Served
         answer = b""
         while b"then" not in answer:
             answer += await reader.read(10_000)
-    assert b"0 whole messages" in answer
-    assert b"2 whole messages" in answer
+    assert b"no whole message" in answer
+    assert b"several messages" in answer
     writer.close()
 
 

@@ -3,16 +3,17 @@
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-from noetl_contracts.channel import open_channel
+from noetl_contracts.channel import NO_DEADLINE, open_channel
 from noetl_contracts.http2.client_channel import Http2Channel
 from noetl_contracts.http2.connection import STREAM_WINDOW_BYTES
+from noetl_contracts.http2.frames import goaway_frame, settings_frame
 from noetl_contracts.own_channel import OwnChannel
 from noetl_servicekit.event_loop import new_fast_loop
 from noetl_servicekit.http2.server import Http2Server
@@ -331,9 +332,13 @@ async def test_who_calls_a_server_that_goes_away_is_sent_elsewhere_and_nothing_i
 
 
 async def test_nobody_is_kept_by_a_server_that_does_not_answer() -> None:
+    left = asyncio.Event()
+
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
+        with suppress(ConnectionError):
+            await reader.read()
         writer.close()
+        left.set()
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -341,6 +346,7 @@ async def test_nobody_is_kept_by_a_server_that_does_not_answer() -> None:
             with pytest.raises(grpc.aio.AioRpcError) as late:
                 await call(channel, "Same")(b"x", timeout=0.2)
             assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await left.wait()
 
 
 async def test_a_server_of_something_else_is_unavailable() -> None:
@@ -369,6 +375,128 @@ async def test_a_channel_that_is_closed_ends_its_calls_and_takes_no_more() -> No
         await echo.cancelled.wait()
         with pytest.raises(grpc.aio.UsageError):
             await call(channel, "Same")(b"x", timeout=1)
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["uvloop", "asyncio"])
+@pytest.mark.parametrize("how", ["close", "abort", "goaway"])
+def test_who_is_hung_up_on_at_once_is_told_so(how: str, fast: bool) -> None:
+    """As behind a proxy whose server is away: it accepts, and then it does not want to."""
+
+    async def story() -> None:
+        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if how == "goaway":
+                writer.write(settings_frame({}) + goaway_frame(0, 0))
+                await reader.read()
+            if how == "abort":
+                writer.transport.abort()
+            writer.close()
+
+        server = await asyncio.start_server(leave, "127.0.0.1", 0)
+        async with asyncio.timeout(20), own_channel(f"127.0.0.1:{server.sockets[0].getsockname()[1]}") as channel:
+            for _ in range(5):
+                with pytest.raises(grpc.aio.AioRpcError) as gone:
+                    await call(channel, "Same")(b"x", timeout=10)
+                assert gone.value.code() is grpc.StatusCode.UNAVAILABLE
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await many(channel)(b"1 1", timeout=NO_DEADLINE).read()
+        server.close()
+
+    with asyncio.Runner(loop_factory=new_fast_loop if fast else None) as runner:
+        runner.run(story())
+
+
+async def test_a_stop_waits_for_answers_that_are_on_their_way() -> None:
+    echo, server = Echo(), own_server()
+    echo.register(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with own_channel(f"127.0.0.1:{port}") as channel:
+        large = asyncio.ensure_future(_wait(call(channel, "Grow")(b"%d" % (12 * MIB), timeout=60)))
+        while not any(one.calls or one.streams for one in server.connections):  # type: ignore[attr-defined]  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await server.stop(30)
+        assert len(await large) == 12 * MIB
+
+
+async def test_a_stop_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("noetl_servicekit.http2.server._CANCEL_SECONDS", 0.1)
+    server, proceed, arrived = own_server(), asyncio.Event(), asyncio.Event()
+
+    async def stubborn(request: bytes, context: Any) -> bytes:
+        arrived.set()
+        while not proceed.is_set():
+            with suppress(asyncio.CancelledError):
+                await proceed.wait()
+        return request
+
+    handlers: dict[str, Any] = {"Same": grpc.unary_unary_rpc_method_handler(stubborn)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with own_channel(f"127.0.0.1:{port}") as channel:
+        waiting = asyncio.ensure_future(_wait(call(channel, "Same")(b"x", timeout=60)))
+        await arrived.wait()
+        async with asyncio.timeout(20):
+            await server.stop(None)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await waiting
+    proceed.set()
+    await asyncio.sleep(0)
+
+
+async def test_what_a_servicer_says_and_headers_cannot_carry_is_its_own_error() -> None:
+    server = own_server()
+
+    async def odd(request: bytes, context: Any) -> bytes:
+        context.set_trailing_metadata((("x", "ä"),))
+        return request
+
+    async def numbered(request: bytes, context: Any) -> bytes:
+        context.set_code(5)
+        context.set_details("nothing here")
+        return request
+
+    handlers: dict[str, Any] = {
+        "Same": grpc.unary_unary_rpc_method_handler(odd),
+        "Grow": grpc.unary_unary_rpc_method_handler(numbered),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with own_channel(f"127.0.0.1:{port}") as channel:
+        for method, code in (("Same", grpc.StatusCode.UNKNOWN), ("Grow", grpc.StatusCode.NOT_FOUND)):
+            with pytest.raises(grpc.aio.AioRpcError) as failed:
+                await call(channel, method)(b"x", timeout=10)
+            assert failed.value.code() is code
+    await server.stop(None)
+
+
+async def test_a_stream_that_is_cancelled_while_it_connects_is_never_made() -> None:
+    echo = Echo()
+    async with OURS.running(echo) as channel:
+        stream = many(channel)(b"10 10", timeout=60)
+        reading = asyncio.ensure_future(stream.read())
+        await asyncio.sleep(0)
+        assert stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await call(channel, "Same")(b"x") == b"x"
+        assert echo.written == 0
+
+
+async def test_a_token_that_cannot_be_sent_hurts_no_other_call() -> None:
+    tokens = ["good", "b\u20acd", "b\nd"]
+    echo = Echo()
+    async with OURS.running(echo) as channel:
+        assert isinstance(channel, OwnChannel)
+        channel._outgoing._token = lambda: tokens[0]
+        for _ in range(3):
+            assert await call(channel, "Same")(b"x") == b"x"
+            tokens.append(tokens.pop(0))
+            if tokens[0] != "good":
+                with pytest.raises(ValueError, match="token"):
+                    await call(channel, "Same")(b"x")
+                tokens.insert(0, "good")
 
 
 async def test_a_channel_tells_its_state() -> None:

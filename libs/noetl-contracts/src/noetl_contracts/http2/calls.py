@@ -158,6 +158,8 @@ class MessageReader:
 
     def read(self, data: bytes) -> list[bytes]:
         """Messages that are whole now."""
+        if not data:
+            return []
         if not self._held and len(data) >= MESSAGE_HEAD_BYTES:
             size = int.from_bytes(data[1:5], "big")
             if len(data) == size + MESSAGE_HEAD_BYTES and size <= self._max_bytes:  # as nearly always

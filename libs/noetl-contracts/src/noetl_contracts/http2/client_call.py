@@ -65,9 +65,14 @@ class ClientCall(Stream):
 
     def on_headers(self, headers: Headers, *, ends: bool) -> None:
         if not ends and not self._answers:
+            if headers and headers[0][0] == ":status" and headers[0][1].startswith("1"):
+                return  # what is said before the answer
             self._answers = True
             if headers != _PLAIN_ANSWER:
                 self._begin(headers)
+            return
+        if not self._reader.is_between_messages:
+            self._finish(failure(grpc.StatusCode.INTERNAL, "the answer ends in the middle of a message"))
             return
         if headers == _PLAIN_END:
             self._finish(None)
@@ -167,5 +172,7 @@ class ClientCall(Stream):
     def _finish(self, error: AioRpcError | None) -> None:
         if self.outcome is None:
             self.outcome = error or True
+            if self.unsent:  # the rest of the request is of no use any more, which the server must hear
+                self._connection.reset_stream(self, frames.CANCEL)
             self._connection.done(self)
             self._wake()

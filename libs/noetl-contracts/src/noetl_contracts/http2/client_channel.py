@@ -16,7 +16,8 @@ from noetl_contracts.http2.client_connection import ClientConnection
 from noetl_contracts.http2.header_blocks import Header, Headers
 
 KEEPALIVE_SECONDS: Final = 20
-KEEPALIVE_TIMEOUT_SECONDS: Final = 5
+KEEPALIVE_TIMEOUT_SECONDS: Final = 20
+"""It is the other side's loop that answers, and it may have something long to do."""
 _CONNECT_SECONDS: Final = 10.0
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 2.0
@@ -28,6 +29,7 @@ _FIRST_BACKOFF_SECONDS: Final = 0.05
 _LONGEST_BACKOFF_SECONDS: Final = 1.0
 _BACKOFF_FACTOR: Final = 3
 _MAX_NOT_TAKEN: Final = 5
+_NOT_TAKEN_PAUSE_SECONDS: Final = 0.02
 
 
 class Http2Channel:
@@ -42,6 +44,8 @@ class Http2Channel:
         self._retryable = frozenset(retryable)
         self._max_message_bytes = max_message_bytes
         self._connection: ClientConnection | None = None
+        self._connections: set[ClientConnection] = set()
+        """That one, and those that only finish their calls."""
         self._connecting: asyncio.Task[ClientConnection] | None = None
         self._pause_seconds = 0.0
         self._next_try_at = 0.0
@@ -112,6 +116,8 @@ class Http2Channel:
         if isinstance(error, NotTaken):
             if attempt >= _MAX_NOT_TAKEN:
                 raise error
+            if attempt > 1:  # at once, and then a little later: it may be about to have room
+                await asyncio.sleep(_NOT_TAKEN_PAUSE_SECONDS * attempt)
             return attempt + 1
         if (
             error.code() is not grpc.StatusCode.UNAVAILABLE
@@ -158,7 +164,11 @@ class Http2Channel:
                 continue
             task = self._connecting or self._start_connecting(loop)
             try:
-                return await asyncio.shield(task)
+                connection = await asyncio.shield(task)
+                if connection.takes_calls:
+                    return connection
+                if not wait:  # it ended while we woke up
+                    raise failure(grpc.StatusCode.UNAVAILABLE, f"{self._authority} hung up at once")
             except OSError as exc:
                 if not wait:
                     raise failure(grpc.StatusCode.UNAVAILABLE, str(exc)) from None
@@ -177,7 +187,12 @@ class Http2Channel:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                _, connection = await loop.create_connection(self._new_connection, self._host, self._port)
+                transport, connection = await loop.create_connection(self._new_connection, self._host, self._port)
+                try:
+                    await asyncio.shield(connection.greeted)
+                except BaseException:
+                    transport.abort()
+                    raise
         except (OSError, TimeoutError) as exc:
             raise OSError(f"failed to connect to {self._authority}: {exc or type(exc).__name__}") from exc
         return connection
@@ -197,24 +212,31 @@ class Http2Channel:
             return
         error = task.exception()
         if error is None:
-            self._connection, self._failed = task.result(), None
+            connection = task.result()
+            self._connections.add(connection)
+            connection.closed.add_done_callback(lambda _: self._connections.discard(connection))
+            if self._closed:  # just before it was there
+                connection.leave_all("the channel was closed")
+                return
+            self._connection, self._failed = connection, None
             self._pause_seconds = 0.0
-            self._connection.ended.add_done_callback(lambda _: self._tell_state())
+            connection.ended.add_done_callback(lambda _: self._tell_state())
         else:
             self._failed = str(error)
             pause = max(self._pause_seconds * _PAUSE_FACTOR, _FIRST_PAUSE_SECONDS)
             self._pause_seconds = min(pause, _LONGEST_PAUSE_SECONDS)
             jitter = random.uniform(0.8, 1.0)  # noqa: S311 - so that many clients do not come at once
             self._next_try_at = task.get_loop().time() + self._pause_seconds * jitter
+            task.get_loop().call_at(self._next_try_at, self._tell_state)
         self._tell_state()
 
     async def close(self) -> None:
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._connection is not None:
-            self._connection.leave_all("the channel was closed")
-            self._connection = None
+        for connection in list(self._connections):
+            connection.leave_all("the channel was closed")
+        self._connection = None
         self._tell_state()
 
     # What the library's channels tell of themselves.

@@ -6,9 +6,11 @@ import asyncio
 from collections import deque
 from typing import Final, cast
 
+import grpc
+
 from noetl_contracts.http2 import frames
 from noetl_contracts.http2.calls import CONTENT_TYPE, message_bytes
-from noetl_contracts.http2.client_call import ClientCall
+from noetl_contracts.http2.client_call import ClientCall, NotTaken
 from noetl_contracts.http2.connection import Connection
 from noetl_contracts.http2.frames import ConnectionBroken
 from noetl_contracts.http2.header_blocks import Header, Headers, literal
@@ -43,6 +45,8 @@ class ClientConnection(Connection):
         self._goes_away = False
         self.ended: asyncio.Future[str] = self.loop.create_future()
         """Why it takes no more calls."""
+        self.greeted: asyncio.Future[None] = self.loop.create_future()
+        """Somebody is there who speaks HTTP/2."""
 
     @property
     def takes_calls(self) -> bool:
@@ -54,14 +58,14 @@ class ClientConnection(Connection):
 
     def begin(self, recurring: Headers, once: tuple[Header, ...], message: bytes) -> ClientCall:
         """Open a stream with its whole request; there must be room for it."""
+        if not self.takes_calls:
+            raise NotTaken(grpc.StatusCode.UNAVAILABLE, details="the connection has just ended")
+        block = self._block(recurring) + b"".join(map(literal, once))
         call = ClientCall(self, self._next_id, max_bytes=self._max_message_bytes)
         self._next_id += 2
         if self._next_id > frames.MAX_STREAM_ID:
             self._leave("the connection has used up its numbers")
         self.open_stream(call)
-        block = self._block(recurring)
-        if once:
-            block += b"".join(map(literal, once))
         head = frames.header_frames(call.stream_id, block, end_stream=False, max_frame_bytes=self.peer_frame_bytes)
         data = message_bytes(message)
         if self.goes_at_once(call, len(data)):
@@ -111,6 +115,8 @@ class ClientConnection(Connection):
             self.close("all calls are done")
 
     def on_settings(self) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         self._let_in()
 
     def _let_in(self) -> None:
@@ -149,6 +155,9 @@ class ClientConnection(Connection):
 
     def on_lost(self, reason: str) -> None:
         self._leave(reason)
+        if not self.greeted.done():
+            self.greeted.set_exception(ConnectionError(reason))
+            self.greeted.exception()  # whoever has connected may have given up
         for call in list(self.streams.values()):
             if isinstance(call, ClientCall):
                 call.on_lost(reason)

@@ -21,6 +21,8 @@ Headers = tuple[Header, ...]
 TABLE_BYTES: Final = 4_096
 _ENTRY_BYTES: Final = 32
 _REMEMBERED_BLOCKS: Final = 256
+_REMEMBERED_BYTES: Final = 1_024
+"""Of one block; what recurs is short, because it stands in the table."""
 _MAX_HEADERS: Final = 512
 """In a block; each may stand for as much as the whole table holds."""
 
@@ -127,10 +129,11 @@ class HeaderWriter:
             place = self._index.get(header)
             if place is not None:
                 parts.append(_number(_STATIC_COUNT + len(self._index) - place, 7, 0x80))
-            elif self._keep(header):
-                parts.append(b"\x40" + _text(header[0]) + _text(header[1]))
             else:
-                parts.append(literal(header))
+                spelt = _text(header[0]) + _text(
+                    header[1]
+                )  # before the table moves: what cannot be sent must not be in it
+                parts.append((b"\x40" if self._keep(header) else b"\x00") + spelt)
         parts.extend(map(literal, once))
         return b"".join(parts)
 
@@ -189,7 +192,7 @@ class HeaderReader:
             raise ConnectionBroken(COMPRESSION_ERROR, str(exc)) from exc
         if moved:
             self._known.clear()
-        elif len(self._known) < _REMEMBERED_BLOCKS:
+        elif len(self._known) < _REMEMBERED_BLOCKS and len(block) <= _REMEMBERED_BYTES:
             self._known[block] = headers
         return headers
 
@@ -205,8 +208,7 @@ class HeaderReader:
                 else:
                     at += 1
                 headers.append(self._header(index))
-                if len(headers) > _MAX_HEADERS:
-                    raise ConnectionBroken(ENHANCE_YOUR_CALM, f"more than {_MAX_HEADERS} headers in a block")
+                _check_count(headers)
                 continue
             if first & 0xE0 == 0x20:
                 size, at = _read_number(block, at, 5)
@@ -224,6 +226,7 @@ class HeaderReader:
             value, at = _read_text(block, at)
             header = (name, value)
             headers.append(header)
+            _check_count(headers)
             if is_kept:
                 self._table.appendleft(header)
                 self._bytes += len(name) + len(value) + _ENTRY_BYTES
@@ -244,6 +247,11 @@ class HeaderReader:
         while self._bytes > table_bytes:
             name, value = self._table.pop()
             self._bytes -= len(name) + len(value) + _ENTRY_BYTES
+
+
+def _check_count(headers: list[Header]) -> None:
+    if len(headers) > _MAX_HEADERS:
+        raise ConnectionBroken(ENHANCE_YOUR_CALM, f"more than {_MAX_HEADERS} headers in a block")
 
 
 def _read_number(block: bytes, at: int, prefix_bits: int) -> tuple[int, int]:

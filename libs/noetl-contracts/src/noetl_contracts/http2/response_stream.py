@@ -37,6 +37,7 @@ class ResponseStream:
         self._ends_at = None if timeout is None else self._loop.time() + timeout
         self._timer: asyncio.TimerHandle | None = None
         self._call: ClientCall | None = None
+        self._beginning: asyncio.Task[ClientCall] | None = None
         self._has_read = False
         self._cancelled = False
 
@@ -74,7 +75,18 @@ class ResponseStream:
                 self._call = None
 
     async def _begin(self) -> ClientCall:
-        self._call = call = await self._channel.begin(*self._request, ends_at=self._ends_at, wait=self._wait)
+        beginning = self._loop.create_task(self._channel.begin(*self._request, ends_at=self._ends_at, wait=self._wait))
+        self._beginning = beginning
+        try:
+            self._call = call = await beginning
+        except asyncio.CancelledError:
+            beginning.cancel()
+            raise
+        finally:
+            self._beginning = None
+        if self._cancelled:
+            call.cancel()
+            raise asyncio.CancelledError
         if self._ends_at is not None:
             self._timer = self._loop.call_at(self._ends_at, call.expire)
         return call
@@ -85,6 +97,8 @@ class ResponseStream:
             return False
         self._cancelled = True
         self._stop_timer()
+        if self._beginning is not None:
+            self._beginning.cancel()  # nothing is sent any more
         if self._call is not None:
             self._call.cancel()
         return True

@@ -11,9 +11,10 @@ import grpc
 from noetl_contracts.http2 import frames
 from noetl_contracts.http2.calls import (
     CONTENT_TYPE,
+    MESSAGE_HEAD_BYTES,
+    STATUS_OF_NUMBER,
     MessageReader,
     MessageRefused,
-    Metadata,
     message_bytes,
     message_text,
     metadata_headers,
@@ -49,8 +50,8 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         self._hung_up = False
         self._answers = False
         self._ended = False
-        self._initial: Metadata = ()
-        self._trailing: Metadata = ()
+        self._initial: Headers = ()
+        self._trailing: Headers = ()
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._callbacks: list[Callable[[Any], None]] = []
@@ -68,6 +69,9 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
     # What the connection tells.
 
     def on_data(self, data: bytes, *, ends: bool) -> None:
+        if self._request_ended:
+            self._connection.give_up(self, frames.STREAM_CLOSED)
+            return
         try:
             messages = self._reader.read(data)
         except MessageRefused as exc:
@@ -75,14 +79,16 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
             return
         if not self._route.streams_requests:
             self._messages.extend(messages)
-            if ends:
+            if len(self._messages) > 1:
+                self.refuse(grpc.StatusCode.INTERNAL, "several messages where there must be one")
+            elif ends:
                 self.on_request_end()
             else:
                 self._connection.acknowledge(self, held_bytes=0)
             return
         for message in messages:
             self._messages.append(message)
-            self._held_bytes += len(message)
+            self._held_bytes += len(message) + MESSAGE_HEAD_BYTES
         if ends:
             self.on_request_end()
         else:
@@ -90,18 +96,20 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         self._wake_request()
 
     def on_request_end(self) -> None:
+        if self._request_ended:
+            self._connection.give_up(self, frames.STREAM_CLOSED)
+            return
         self._request_ended = True
         if self._route.streams_requests:
             self._wake_request()
         elif len(self._messages) == 1 and self._reader.is_between_messages:
             self.start()
         else:
-            self.refuse(grpc.StatusCode.INTERNAL, f"{len(self._messages)} whole messages where there must be one")
+            self.refuse(grpc.StatusCode.INTERNAL, "no whole message where there must be one")
 
     def on_hang_up(self) -> None:
         """Nobody waits for the answer any more."""
         self._hung_up = True
-        self._stop_timer()
         self._wake_request()
         if self._task is None:
             self._over()
@@ -115,7 +123,14 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
 
     def start(self) -> None:
         self._task = self._connection.loop.create_task(self._work())
+        # Not within the task: one that is cancelled before its first step does nothing at all.
+        self._task.add_done_callback(self._done)
         self._connection.working(self)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            self._finish_cancelled()
+        self._over()
 
     @property
     def task(self) -> asyncio.Task[None]:
@@ -123,18 +138,14 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         assert self._task is not None  # noqa: S101 - it was started
         return self._task
 
-    async def end(self) -> None:
-        """The server stops: whoever works on it is cancelled."""
-        if not self.task.done():
-            self.task.cancel()
-            await asyncio.wait((self.task,))
-
     def _expire(self) -> None:
         self._expired = True
         if self._task is None:
             self.refuse(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         elif not self._task.done():
             self._task.cancel()
+        elif self.stream_id in self._connection.streams:
+            self._connection.reset_stream(self, frames.CANCEL)  # the answer waits for windows, and nobody for it
 
     # The work.
 
@@ -161,16 +172,19 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         except grpc.aio.AbortError:
             self._finish(self._code or grpc.StatusCode.UNKNOWN, self._details)
         except asyncio.CancelledError:
-            # By the caller, its deadline or the server's end: all that is left is to say so.
-            if self._expired:
-                self._finish(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
-            else:
-                self._finish(grpc.StatusCode.UNAVAILABLE, "the server is going away")
+            self._finish_cancelled()
         except Exception as exc:
             self._connection.on_stranger(route.full_name, exc)
             self._finish(grpc.StatusCode.UNKNOWN, "the method failed")
-        finally:
-            self._over()
+
+    def _finish_cancelled(self) -> None:
+        """By the caller, its deadline, the server's end or the method itself: all that is left is to say so."""
+        if self._expired:
+            self._finish(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
+        elif self._connection.goes_away:
+            self._finish(grpc.StatusCode.UNAVAILABLE, "the server is going away")
+        else:
+            self._finish(grpc.StatusCode.CANCELLED, "the method was cancelled")
 
     async def _requests(self) -> AsyncIterator[Any]:
         while (request := await self.read()) is not grpc.aio.EOF:
@@ -185,8 +199,9 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
             self._task.cancel()
 
     def _over(self) -> None:
-        self._stop_timer()
         self._connection.over(self)
+        if self.stream_id not in self._connection.streams:
+            self._stop_timer()
         for callback in self._callbacks:
             callback(self)
         self._callbacks.clear()
@@ -227,9 +242,9 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
 
     def _begin_answer(self) -> None:
         if not self._answers:
-            self._answers = True
             connection = self._connection
-            block = connection.headers.write(ANSWER, metadata_headers(self._initial))
+            block = connection.headers.write(ANSWER, self._initial)
+            self._answers = True
             connection.send(connection.header_frames(self.stream_id, block, ends=False))
 
     def _finish(self, code: grpc.StatusCode, details: str) -> None:
@@ -241,10 +256,10 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         trailers: Headers = (("grpc-status", str(code.value[0])),)
         if details:
             trailers = (*trailers, ("grpc-message", message_text(details)))
-        trailers = (*trailers, *metadata_headers(self._trailing))
+        trailers = (*trailers, *self._trailing)
         if not self._answers:
             self._answers = True
-            trailers = (*ANSWER, *metadata_headers(self._initial), *trailers)
+            trailers = (*ANSWER, *self._initial, *trailers)
         if self.unsent:
             # Behind what waits for its turn: other blocks go first, so this one must not lean on the table.
             block = b"".join(map(literal, trailers))
@@ -255,6 +270,7 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         self._leave()
 
     def _leave(self) -> None:
+        self._stop_timer()
         if self._request_ended:
             self._connection.close_stream(self)
         else:
@@ -272,7 +288,7 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
             self._waiter_for_request = self._connection.loop.create_future()
             await self._waiter_for_request
         message = self._messages.popleft()
-        self._held_bytes -= len(message)
+        self._held_bytes -= len(message) + MESSAGE_HEAD_BYTES
         if not self._request_ended and self.stream_id in self._connection.streams:
             self._connection.acknowledge(self, held_bytes=self._held_bytes)
         return message if self._route.deserialize is None else self._route.deserialize(message)
@@ -292,7 +308,7 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
             await self._connection.sent(self)
 
     async def send_initial_metadata(self, initial_metadata: Any) -> None:
-        self._initial = tuple(initial_metadata)
+        self._initial = metadata_headers(initial_metadata)
         self._begin_answer()
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: Any = ()) -> NoReturn:
@@ -300,14 +316,14 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
             raise ValueError("a call cannot be aborted with OK")
         self._code, self._details = code, details
         if trailing_metadata:
-            self._trailing = tuple(trailing_metadata)
+            self._trailing = metadata_headers(trailing_metadata)
         raise grpc.aio.AbortError
 
     async def abort_with_status(self, status: Any) -> NoReturn:
         await self.abort(status.code, status.details, status.trailing_metadata)
 
     def set_trailing_metadata(self, trailing_metadata: Any) -> None:
-        self._trailing = tuple(trailing_metadata)
+        self._trailing = metadata_headers(trailing_metadata)
 
     def invocation_metadata(self) -> Any:
         return metadata_of(self._headers)
@@ -319,8 +335,8 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
                 return value
         return None
 
-    def set_code(self, code: grpc.StatusCode) -> None:
-        self._code = code
+    def set_code(self, code: Any) -> None:
+        self._code = code if isinstance(code, grpc.StatusCode) else STATUS_OF_NUMBER[code]
 
     def set_details(self, details: str) -> None:
         self._details = details
@@ -347,7 +363,7 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         return None if self._ends_at is None else max(self._ends_at - self._connection.loop.time(), 0.0)
 
     def trailing_metadata(self) -> Any:
-        return self._trailing
+        return metadata_of(self._trailing)
 
     def code(self) -> Any:
         return self._code

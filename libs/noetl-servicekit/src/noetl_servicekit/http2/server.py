@@ -20,6 +20,7 @@ logger = get_logger()
 _BACKLOG: Final = 1_024
 _PATIENCE_SECONDS: Final = 20.0
 _FLUSH_SECONDS: Final = 1.0
+_CANCEL_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ class Http2Server(grpc.aio.Server):
         self._routes: dict[str, Route] = {}
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
-        self._connections: set[ServerConnection] = set()
+        self.connections: set[ServerConnection] = set()
+        self._stopping = False
         self._stopped = asyncio.Event()
 
     # What is served.
@@ -100,12 +102,12 @@ class Http2Server(grpc.aio.Server):
         return ServerConnection(self, keepalive_seconds=self._keepalive_seconds, patience=_PATIENCE_SECONDS)
 
     def opened(self, connection: ServerConnection) -> None:
-        self._connections.add(connection)
-        if self._stopped.is_set():  # it was accepted just before the end
+        self.connections.add(connection)
+        if self._stopping:  # it was accepted just before the end
             asyncio.get_running_loop().call_soon(connection.close, "the server is going away")
 
     def gone(self, connection: ServerConnection) -> None:
-        self._connections.discard(connection)
+        self.connections.discard(connection)
 
     def stranger(self, full_name: str, exc: Exception) -> None:
         logger.error("rpc.failed", rpc_method=full_name, error=type(exc).__qualname__, exc_info=exc)
@@ -114,29 +116,32 @@ class Http2Server(grpc.aio.Server):
 
     async def stop(self, grace: float | None) -> None:
         """Take no new calls, give those under way `grace` seconds, and hang up."""
-        for bound, server in zip(self._sockets, self._servers, strict=False):
+        self._stopping = True
+        for server in self._servers:
             server.close()
+        for bound in self._sockets:
             bound.close()
-        for connection in self._connections:
+        for connection in self.connections:
             connection.go_away()
         if grace:
             with suppress(TimeoutError):
                 async with asyncio.timeout(grace):
-                    await self._until_idle()
-        self._stopped.set()
-        calls = [call for connection in self._connections for call in connection.calls]
-        await asyncio.gather(*(call.end() for call in calls))
-        open_ones = list(self._connections)
+                    await asyncio.gather(*(connection.idle() for connection in self.connections))
+        tasks = [call.task for connection in self.connections for call in connection.calls]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=_CANCEL_SECONDS)
+            if stuck:
+                logger.warning("grpc.calls_left", calls=len(stuck))
+        open_ones = list(self.connections)
         for connection in open_ones:
             connection.close("the server is going away")
         if open_ones:
             await asyncio.wait([connection.closed for connection in open_ones], timeout=_FLUSH_SECONDS)
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort("the server is going away")
-
-    async def _until_idle(self) -> None:
-        while tasks := [call.task for connection in self._connections for call in connection.calls]:
-            await asyncio.wait(tasks)
+        self._stopped.set()
 
     async def wait_for_termination(self, timeout: float | None = None) -> bool:
         try:

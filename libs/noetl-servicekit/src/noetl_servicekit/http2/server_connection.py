@@ -64,12 +64,12 @@ class ServerConnection(Connection):
         self._greeting = b""
         self._greeted = False
         self._last_id = 0
-        self._goes_away = False
+        self.goes_away = False
         self._plain: tuple[int, bytes, bytes] = (-1, b"", b"")
+        self._idle: asyncio.Future[None] | None = None
         self.calls: set[ServedCall] = set()
         """Somebody works on them, even if their caller has hung up."""
         self.peer = ""
-        self.closed: asyncio.Future[None] = self.loop.create_future()
 
     @property
     def max_message_bytes(self) -> int:
@@ -84,8 +84,6 @@ class ServerConnection(Connection):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._server.gone(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         if not self._greeted:
@@ -97,6 +95,19 @@ class ServerConnection(Connection):
                 return
             self._greeted, data, self._greeting = True, self._greeting[len(frames.PREFACE) :], b""
         super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """Who does not read answers is asked no more questions. Clients always read, or both would wait for ever."""
+        super().pause_writing()
+        if self.transport is not None:
+            self._deaf = True
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.transport is not None:
+            self._deaf = False
+            self.transport.resume_reading()
+        super().resume_writing()
 
     # Calls.
 
@@ -111,7 +122,7 @@ class ServerConnection(Connection):
             raise ConnectionBroken(frames.PROTOCOL_ERROR, "clients have odd streams")
         if stream_id <= self._last_id:
             return  # it ended here, and the caller does not know yet
-        if self._goes_away:
+        if self.goes_away:
             return  # it was told where we stopped, and asks elsewhere
         self._last_id = stream_id
         if len(self.calls) >= MAX_STREAMS or len(self.streams) >= MAX_STREAMS:
@@ -125,7 +136,7 @@ class ServerConnection(Connection):
         call = ServedCall(self, stream_id, headers, route or _NOWHERE)
         self.open_stream(call)
         if route is None:
-            call.refuse(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path!r} here")
+            call.refuse(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path[:100]!r} here")
         elif headers_size(headers) > self._server.max_metadata_bytes:
             call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "the metadata is larger than the server takes")
         elif not any(name == "content-type" and value.startswith("application/grpc") for name, value in headers):
@@ -155,11 +166,33 @@ class ServerConnection(Connection):
         assert isinstance(stream, ServedCall)  # noqa: S101 - there are no others here
         stream.on_hang_up()
 
+    def give_up(self, call: ServedCall, code: int) -> None:
+        """Its caller does not keep to the protocol."""
+        self.reset_stream(call, code)
+        call.on_hang_up()
+
+    def close_stream(self, stream: Stream) -> None:
+        super().close_stream(stream)
+        self._tell_if_idle()
+
     def working(self, call: ServedCall) -> None:
         self.calls.add(call)
 
     def over(self, call: ServedCall) -> None:
         self.calls.discard(call)
+        self._tell_if_idle()
+
+    async def idle(self) -> None:
+        """Wait until nobody works here and every answer is on its way."""
+        while self.calls or self.streams:
+            if self._idle is None:
+                self._idle = self.loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def _tell_if_idle(self) -> None:
+        if self._idle is not None and not self.calls and not self.streams:
+            self._idle.set_result(None)
+            self._idle = None
 
     def on_stranger(self, full_name: str, exc: Exception) -> None:
         self._server.stranger(full_name, exc)
@@ -190,8 +223,8 @@ class ServerConnection(Connection):
 
     def go_away(self) -> None:
         """Take no more calls."""
-        if not self._goes_away:
-            self._goes_away = True
+        if not self.goes_away:
+            self.goes_away = True
             self.send(frames.goaway_frame(self._last_id, frames.NO_ERROR, "the server is going away"))
 
 
