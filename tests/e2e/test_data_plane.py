@@ -92,7 +92,7 @@ main()
 """
 
 MOMENTS = {"half_written": 2, "stored": 2, "told": 1}
-"""When a worker dies, and how often the step is run in all."""
+"""When a worker dies, and how often the step is run in all, at least; once is once."""
 
 
 def test_a_large_result_leaves_a_small_event_and_a_reference_to_read_it_by(stack: LocalStack, tmp_path: Path) -> None:
@@ -144,7 +144,10 @@ def test_no_event_points_at_missing_bytes_whenever_a_worker_is_killed(stack: Loc
         ended = stack.noetl("events", execution_id, "--follow", "--timeout", "120", "-o", "json")
         assert ended.code == 0, ended
         issued = [e for e in ended.lines if e["event_type"] == "command.issued" and e["node_name"] == "make"]
-        assert [event["meta"]["attempt"] for event in issued] == [*range(1, MOMENTS[moment] + 1)]
+        attempts = [event["meta"]["attempt"] for event in issued]
+        assert attempts == [*range(1, len(attempts) + 1)]
+        # What a worker left behind may be under way at the next one when that dies: then there is one attempt more.
+        assert len(attempts) == 1 if MOMENTS[moment] == 1 else len(attempts) >= MOMENTS[moment]
         assert digest_of(moment) in asyncio.run(read_all(store, ended.lines))
         assert len(copies(store, moment)) == 1
     asyncio.run(check_all(store))
