@@ -34,8 +34,16 @@ def decode_state(data: bytes) -> State:
     """The state that was encoded; raises `Corrupt` for anything else, other formats too."""
     try:
         value = decode(data)
-        if not isinstance(value, dict) or value.get("format") != FORMAT:
-            raise Corrupt("these bytes hold no state of this format")
+    except NoetlError as exc:
+        raise Corrupt(f"a stored state cannot be read: {exc.message}") from exc
+    return read_state(value)
+
+
+def read_state(value: JsonValue | _Fields) -> State:
+    """The state of its JSON object, as queries show it; raises `Corrupt` as `decode_state` does."""
+    try:
+        if not isinstance(value, Mapping) or value.get("format") != FORMAT:
+            raise Corrupt("this is no state of this format")
         return _state(value)
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
         raise Corrupt(f"a stored state cannot be read: {exc!r}") from exc

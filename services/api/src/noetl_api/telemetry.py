@@ -143,7 +143,7 @@ class ApiMetrics:
         )
         self.query_source = metrics.counter(
             "noetl_api_execution_queries_total",
-            "Queries for one execution, by what they were answered from: projection or log.",
+            "Queries for one execution, by what they were answered from: projection, memory or log.",
             ("source",),
         )
 

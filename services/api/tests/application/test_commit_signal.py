@@ -120,5 +120,16 @@ def test_what_began_while_news_was_missed_is_not_told_from_memory() -> None:
     with signal.committing([8]):
         signal.moved(8, 1, [FIRST], scope=scope)
 
-    assert 7 not in signal.young
-    assert 8 in signal.young
+    assert 7 not in signal.recent
+    assert 8 in signal.recent
+
+
+def test_what_another_replica_added_during_a_commit_is_not_forgotten() -> None:
+    """Its news comes before the answer to ours, and before anything is remembered of the stream."""
+    signal = CommitSignal()
+    scope = Scope(tenant_id="acme", organization_id="ops")
+    with signal.committing([7]):
+        signal.heard(7, 2)
+        signal.moved(7, 1, [FIRST], scope=scope)
+
+    assert 7 not in signal.recent

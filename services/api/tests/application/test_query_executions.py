@@ -130,6 +130,31 @@ async def test_a_row_that_is_behind_is_folded_on_to_the_head(world: World, proje
     assert await world.query.get(ADA, None, world.execution_id) == expected
 
 
+async def test_what_this_replica_has_just_committed_is_folded_on_from_memory(world: World) -> None:
+    await world.happen(4)
+    world.project(4)
+    expected = world.projections.view
+    world.project(2)
+    events = world.log.streams[world.execution_id].events
+    world.signal.moved(world.execution_id, 4, events[2:], scope=ACME)
+
+    assert await world.query.get(ADA, None, world.execution_id) == expected
+    assert (world.answered_from("memory"), world.answered_from("log")) == (1, 0)
+
+
+@pytest.mark.parametrize("remembered", [slice(3, 4), slice(2, 3)], ids=["begins too late", "ends too early"])
+async def test_what_memory_does_not_reach_is_read(world: World, remembered: slice) -> None:
+    await world.happen(4)
+    world.project(4)
+    expected = world.projections.view
+    world.project(2)
+    events = world.log.streams[world.execution_id].events[remembered]
+    world.signal.moved(world.execution_id, events[-1].stream_version, events, scope=ACME)
+
+    assert await world.query.get(ADA, None, world.execution_id) == expected
+    assert (world.answered_from("memory"), world.answered_from("log")) == (0, 1)
+
+
 async def test_a_row_that_is_current_is_the_answer(world: World) -> None:
     await world.happen(4)
     world.project(4)

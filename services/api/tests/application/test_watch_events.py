@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from noetl_api.application.commit_signal import MAX_KEPT_EVENTS, CommitSignal
 from noetl_api.application.group_commit import GroupCommit, Outcome
+from noetl_api.application.recent_streams import MOST_STREAMS
 from noetl_api.application.watch_events import PAGE, WatchEvents
-from noetl_api.application.young_streams import MOST_STREAMS
 from noetl_api.telemetry import AppendMetrics
 from noetl_core.append import END_KEY, PlacedEvent, PreparedRequest
 from noetl_core.envelope import Draft, StoredEvent
@@ -145,7 +145,7 @@ async def test_who_follows_a_commit_does_not_read_it_because_postgres_told_of_it
     log = GroupCommit(below, prepare=below.prepare, signal=signal, metrics=AppendMetrics(MetricSet()))
     watch = WatchEvents(log, signal, safety_net_seconds=60)
     execution_id = await start(log)
-    signal.young.forget()
+    signal.recent.forget()
     following = asyncio.create_task(everything(watch(RITA, None, execution_id)))
     await until(lambda: below.reads == 1)
     for number in range(10):
@@ -203,20 +203,31 @@ async def test_what_another_replica_may_have_moved_is_read(
     assert below.reads == 2
 
 
-async def test_long_streams_and_large_ones_are_not_kept(
+async def test_of_long_streams_only_the_newest_is_kept_and_only_of_some_streams(
     here: tuple[EarlyNotices, GroupCommit], signal: CommitSignal
 ) -> None:
-    log = here[1]
+    below, log = here
     execution_id = await start(log)
-    assert execution_id in signal.young
-    while execution_id in signal.young:
+    head = 1
+    while signal.recent.page(None, execution_id, 1) is not None:
         await log.append(request(execution_id, *(note(f"{new_id()}") for _ in range(20))))
-    assert signal.young.page(None, execution_id, 1) is None
+        head += 20
+        page = signal.recent.page(None, execution_id, head)
+        assert page is not None
+        assert [event.stream_version for event in page.events] == [head]
+
+    await log.append(request(execution_id, END))
+    watch = WatchEvents(log, signal, safety_net_seconds=60)
+    events = await everything(watch(RITA, None, execution_id, from_version=head - 5))
+    assert [event.stream_version for event in events] == list(range(head - 5, head + 2))
+    assert below.reads == 0
+    assert len(await everything(watch(RITA, None, execution_id))) == head + 1
+    assert below.reads > 0
 
     first = await start(log)
     for _ in range(MOST_STREAMS):
         await start(log)
-    assert first not in signal.young
+    assert first not in signal.recent
 
 
 async def test_who_is_too_far_behind_reads_the_log(log: CountingLog, signal: CommitSignal) -> None:

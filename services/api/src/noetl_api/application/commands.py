@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from noetl_core.canonical import encode
 from noetl_core.commands.events import CommandIssued
 from noetl_core.commands.state import Command
 from noetl_core.envelope import StoredEvent, check_result_shape
@@ -24,7 +23,7 @@ from noetl_core.ports.commands import (
 from noetl_core.ports.event_finder import EventFinder
 from noetl_core.ports.event_log import Scope
 from noetl_core.recorded import record
-from noetl_core.state_json import decode_state
+from noetl_core.state_json import read_state
 from noetl_servicekit.callers import Caller, Role
 
 from noetl_api.application.query_executions import QueryExecutions
@@ -84,7 +83,7 @@ class IssuedCommands:
         envelope = stored.envelope()
         view = await self._executions.get(caller, scope, envelope.execution_id, min_version=stored.stream_version)
         try:
-            current = decode_state(encode(dict(view.state))).commands.get(content.command_id)
+            current = read_state(view.state).commands.get(content.command_id)
         except Corrupt:  # a state of another release: what it says cannot be known here
             current = None
         return IssuedCommand(

@@ -11,7 +11,7 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.ports.event_log import Scope
 
-from noetl_api.application.young_streams import YoungStreams
+from noetl_api.application.recent_streams import RecentStreams
 
 _UNKNOWN: Final = 2**63
 
@@ -69,13 +69,13 @@ class Watcher:
 
 
 class CommitSignal:
-    """Tells followers what moved; it knows nothing of executions that nobody follows."""
+    """Tells followers what moved, and remembers the newest of what this replica has committed."""
 
     def __init__(self) -> None:
         self._watchers: dict[int, set[Watcher]] = {}
         self._committing: dict[int, int] = {}
         """Executions that a commit is about to move here, and the version that was heard of meanwhile."""
-        self.young = YoungStreams()
+        self.recent = RecentStreams()
         self._times_missed = 0
         """How often news may have been missed."""
         self._closed = False
@@ -105,17 +105,17 @@ class CommitSignal:
 
         PostgreSQL tells of a commit before it answers whoever made it: followers would be sent to read what they are
         about to be given. If nothing is given to them, because the answer got lost, they are sent to read after all.
+        Nor is anything forgotten that another replica has added to what is only about to be remembered here.
         """
-        followed = [one for one in execution_ids if one in self._watchers or one in self.young]
-        self._committing.update(dict.fromkeys(followed, 0))
+        self._committing.update(dict.fromkeys(execution_ids, 0))
         times_missed = self._times_missed
         try:
             yield
         finally:
-            if times_missed != self._times_missed:  # Perhaps of what others made of a stream that began just now.
-                self.young.forget(execution_ids)
-            heard = {one: self._committing.pop(one, 0) for one in followed}
-            for execution_id, version in heard.items():
+            if times_missed != self._times_missed:  # Perhaps of what others have added to these meanwhile.
+                self.recent.forget(execution_ids)
+            for execution_id in execution_ids:
+                version = self._committing.pop(execution_id, 0)
                 if version:
                     self.moved(execution_id, version)
 
@@ -137,16 +137,16 @@ class CommitSignal:
     ) -> None:
         """A commit has moved the stream to a version, by these events if it was ours; `ended` if one is its end."""
         if events and scope is not None:
-            self.young.add(scope, execution_id, events, ended=ended)
+            self.recent.add(scope, execution_id, events, ended=ended)
         else:
-            self.young.heard(execution_id, version)
+            self.recent.heard(execution_id, version)
         for watcher in self._watchers.get(execution_id, ()):
             watcher.hear(version, events, ended=ended)
 
     def anything_moved(self) -> None:
         """News may have been missed: everybody looks for himself."""
         self._times_missed += 1
-        self.young.forget()
+        self.recent.forget()
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.hear(_UNKNOWN)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from noetl_core.canonical import encode
 from noetl_core.errors import Corrupt, NoetlError, Unavailable
 from noetl_core.playbook.graph import Graph, build_graph
 from noetl_core.ports.catalog import CatalogStore
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.workers import PresentWorker, WorkerPresence
-from noetl_core.state_json import decode_state
+from noetl_core.state_json import read_state
 from noetl_core.why import Reason, explain
 from noetl_servicekit.callers import Caller
 
@@ -53,7 +52,7 @@ class ExplainExecution:
         """Who may see an execution may ask."""
         view = await self._executions.get(caller, scope, execution_id)
         try:
-            state = decode_state(encode(dict(view.state)))
+            state = read_state(view.state)
         except Corrupt as exc:
             raise Unavailable(f"the state of execution {execution_id} is of another release") from exc
         now = self._clock()

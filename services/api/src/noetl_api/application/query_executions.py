@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from noetl_core.canonical import encode
 from noetl_core.errors import Corrupt, DeadlinePassed, InvalidInput, NoetlError, NotFound, Unavailable
 from noetl_core.execution_view import execution_view
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, empty, fold, prune
-from noetl_core.ports.event_log import EventLog, Scope
+from noetl_core.ports.event_log import EventLog, EventPage, Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, Projections
 from noetl_core.recorded import record
-from noetl_core.state_json import decode_state
+from noetl_core.state_json import read_state
 from noetl_servicekit.callers import Caller
 
 from noetl_api.application.commit_signal import CommitSignal
@@ -103,12 +102,11 @@ class QueryExecutions:
         if view is not None and head <= known:
             self._metrics.query_source.labels("projection").inc()
             return view
-        page = await self._log.read(scope, execution_id, from_version=known + 1, limit=FOLD_PAGE)
+        page = await self._since(scope, execution_id, known, head)
         if page.head_version - known > MAX_FOLDED_EVENTS:
             if view is not None:
                 return view
             raise Unavailable(f"execution {execution_id} has a long history that is not projected yet")
-        self._metrics.query_source.labels("log").inc()
         state = _state_of(view, execution_id)
         if state.stream_version != known:  # it cannot be folded on
             state, page = empty(execution_id), await self._log.read(scope, execution_id, limit=FOLD_PAGE)
@@ -120,6 +118,15 @@ class QueryExecutions:
                 break
             page = await self._log.read(scope, execution_id, from_version=state.stream_version + 1, limit=FOLD_PAGE)
         return execution_view(state)
+
+    async def _since(self, scope: Scope | None, execution_id: int, known: int, head: int) -> EventPage:
+        """What follows on a version, from memory if that goes as far as the log did."""
+        recent = self._signal.recent.page(scope, execution_id, known + 1)
+        if recent is not None and recent.head_version >= head:
+            self._metrics.query_source.labels("memory").inc()
+            return recent
+        self._metrics.query_source.labels("log").inc()
+        return await self._log.read(scope, execution_id, from_version=known + 1, limit=FOLD_PAGE)
 
     async def _head(self, scope: Scope | None, execution_id: int) -> int | NoetlError:
         """Its version, or why that cannot be told; for an execution that has ended nobody needs it."""
@@ -139,7 +146,7 @@ def _state_of(view: ExecutionView | None, execution_id: int) -> State:
     """What was projected, to be folded on; an empty state if it cannot be read."""
     if view is not None:
         try:
-            return decode_state(encode(dict(view.state)))
+            return read_state(view.state)
         except Corrupt:
             pass
     return empty(execution_id)

@@ -18,7 +18,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.ports.catalog import CatalogStore
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.payloads import PayloadStore
-from noetl_core.state_json import decode_state
+from noetl_core.state_json import read_state
 from noetl_core.steering.state import Inheritance
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.logging import get_logger
@@ -130,7 +130,7 @@ class RedriveExecution:
         if not head.terminal:
             raise NotTerminal(str(execution_id))
         view = await self._executions.get(caller, scope, execution_id, min_version=head.head_version)
-        return decode_state(encode(dict(view.state))).execution
+        return read_state(view.state).execution
 
     async def _step(self, owner: Scope, execution: Execution, request: RedriveRequest) -> str:
         step = request.step or _where_it_ended(execution)

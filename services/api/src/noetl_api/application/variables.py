@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from noetl_core.canonical import JsonObject, JsonValue, decode, encode
+from noetl_core.canonical import JsonObject, JsonValue, decode
 from noetl_core.errors import Corrupt, NotFound
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.payloads import PayloadStore
-from noetl_core.state_json import decode_state
+from noetl_core.state_json import read_state
 from noetl_servicekit.callers import Caller
 
 from noetl_api.application.query_executions import QueryExecutions
@@ -37,7 +37,7 @@ class ReadVariables:
         """All variables that can be shown."""
         view = await self._executions.get(caller, scope, execution_id)
         try:
-            execution = decode_state(encode(dict(view.state))).execution
+            execution = read_state(view.state).execution
         except Corrupt as exc:
             raise NotFound("state of execution", execution_id) from exc
         values: JsonObject = {}

@@ -37,7 +37,7 @@ class WatchEvents:
         visible = visible_scope(caller, scope)
         with self._signal.watching(execution_id) as watcher:
             # Also proves that the caller may see it, before anything is given on.
-            page = self._signal.young.page(visible, execution_id, following) or await self._log.read(
+            page = self._signal.recent.page(visible, execution_id, following) or await self._log.read(
                 visible, execution_id, from_version=following, limit=PAGE
             )
             while True:
