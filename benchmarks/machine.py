@@ -15,6 +15,7 @@ from benchmarks.figures import median
 _SETTINGS = ("fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "shared_buffers")
 _SYNC_SAMPLES = 50
 _BLOCK_BYTES = 8192
+_LOOPS, _ROUNDS = 15, 100_000
 
 
 async def machine_facts(*, owner_dsn: str, directory: Path) -> Mapping[str, str]:
@@ -33,6 +34,17 @@ async def machine_facts(*, owner_dsn: str, directory: Path) -> Mapping[str, str]
         **{f"PostgreSQL {name}": value for name, value in settings.items()},
         "disk sync of 8 KiB, p50": f"{_sync_seconds(directory) * 1000:.2f} ms",
     }
+
+
+def loop_milliseconds() -> float:
+    """What a plain loop takes just now: on a host that others share, as much as half more than a minute ago."""
+    samples = []
+    for _ in range(_LOOPS):
+        begun, total = time.perf_counter(), 0
+        for number in range(_ROUNDS):
+            total += number & 7
+        samples.append(time.perf_counter() - begun)
+    return median(samples) * 1000
 
 
 def _processor() -> str:

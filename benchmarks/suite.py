@@ -22,7 +22,7 @@ from benchmarks.frames import measure_frames, measure_waiting
 from benchmarks.large_results import measure_large_results
 from benchmarks.long_loop import measure_loop
 from benchmarks.long_runs import measure_long_runs
-from benchmarks.machine import machine_facts
+from benchmarks.machine import loop_milliseconds, machine_facts
 from benchmarks.payload_reads import measure_payloads
 from benchmarks.playbooks import measure_concurrency, measure_latency
 from benchmarks.processor_time import Others
@@ -127,10 +127,13 @@ async def _measure(stack: Stack, options: Options) -> tuple[Mapping[str, str], l
     figures: list[Figure] = []
     for chapter in CHAPTERS:
         if chapter.name in options.only:
-            begun, others = time.monotonic(), Others()
+            before, begun, others = loop_milliseconds(), time.monotonic(), Others()
             figures += await chapter.measure(stack, seconds=options.seconds * chapter.share, say=_say)
-            seconds = time.monotonic() - begun
-            facts[f"chapter {chapter.name}"] = f"{seconds:.0f} s; others used {others.share():.0%} of the processors"
+            seconds, used = time.monotonic() - begun, others.share()
+            facts[f"chapter {chapter.name}"] = (
+                f"{seconds:.0f} s; others used {used:.0%} of the processors; "
+                f"a loop of Python took {before:.1f} ms before, {loop_milliseconds():.1f} ms after"
+            )
     return facts, figures
 
 
