@@ -83,7 +83,7 @@ def telemetry(tmp_path_factory: pytest.TempPathFactory) -> Telemetry:
         executions = {asyncio.run(run_undisturbed(stack)): QUIET_TRACE}
         # A worker that is killed takes the spans with it that it has not sent yet: those must be out before.
         eventually(lambda: services_in(collector, QUIET_TRACE) >= SERVICES - NOT_ALWAYS_NEEDED)
-        eventually(lambda: not orphans_in(collector.trace(QUIET_TRACE)))
+        eventually(lambda: is_whole(collector.trace(QUIET_TRACE)))
         executions[asyncio.run(run_with_a_killed_worker(stack, marker=marker))] = RESCUED_TRACE
         eventually(lambda: services_in(collector, RESCUED_TRACE) >= SERVICES)
         metrics = {service: scraped(stack, service) for service in SERVICES}
@@ -142,6 +142,12 @@ def orphans_in(spans: Sequence[ReceivedSpan]) -> list[ReceivedSpan]:
     """Spans whose parent is neither among them nor ours."""
     known = {OUR_SPAN, *(span.span_id for span in spans)}
     return [span for span in spans if span.parent_span_id not in known]
+
+
+def is_whole(spans: Sequence[ReceivedSpan]) -> bool:
+    """Whether both steps are told of to the end, by who delivered their results as well as by who took them."""
+    taken = [span for span in spans if span.kind == "server" and span.name.endswith("CommandService/Complete")]
+    return len(taken) >= 2 and not orphans_in(spans)
 
 
 def services_in(collector: OtlpCollector, trace_id: str) -> set[str]:

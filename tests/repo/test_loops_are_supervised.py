@@ -27,6 +27,7 @@ UNSUPERVISED = {
     "noetl_api/application/group_commit.py:_enqueue": "health asks how long a commit has been under way",
     "noetl_api/application/notice_starts.py:__call__": ONE_PIECE,
     "noetl_contracts/http2/client_channel.py:_start_connecting": ONE_PIECE,
+    "noetl_contracts/http2/reaching.py:first_to_answer": AWAITED,
     "noetl_contracts/http2/response_stream.py:_begin": AWAITED,
     "noetl_outbox_publisher/entrypoints/drain_loop.py:_idle": AWAITED,
     "noetl_planner/application/actor.py:_wake": "Actors say which turns do not end, and health asks them",

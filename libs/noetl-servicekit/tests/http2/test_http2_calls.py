@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 from noetl_contracts.channel import NO_DEADLINE, open_channel
+from noetl_contracts.http2 import client_channel
 from noetl_contracts.http2.client_channel import Http2Channel
 from noetl_contracts.http2.connection import STREAM_WINDOW_BYTES
-from noetl_contracts.http2.frames import goaway_frame, settings_frame
+from noetl_contracts.http2.frames import PING, PREFACE, goaway_frame, ping_frame, settings_frame
 from noetl_contracts.own_channel import OwnChannel
 from noetl_servicekit.event_loop import new_fast_loop
 from noetl_servicekit.http2.server import Http2Server
@@ -118,16 +119,20 @@ class Pair:
     channel: Callable[[str], grpc.aio.Channel]
 
     @asynccontextmanager
-    async def running(self, echo: Echo) -> AsyncIterator[grpc.aio.Channel]:
+    async def serving(self, echo: Echo) -> AsyncIterator[str]:
         server = self.server()
         echo.register(server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         try:
-            async with self.channel(f"127.0.0.1:{port}") as channel:
-                yield channel
+            yield f"127.0.0.1:{port}"
         finally:
             await server.stop(None)
+
+    @asynccontextmanager
+    async def running(self, echo: Echo) -> AsyncIterator[grpc.aio.Channel]:
+        async with self.serving(echo) as address, self.channel(address) as channel:
+            yield channel
 
 
 OURS = Pair(own_server, own_channel)
@@ -346,6 +351,108 @@ async def test_nobody_is_kept_by_a_server_that_does_not_answer() -> None:
             with pytest.raises(grpc.aio.AioRpcError) as late:
                 await call(channel, "Same")(b"x", timeout=0.2)
             assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await left.wait()
+
+
+@asynccontextmanager
+async def _greeter(say: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """A peer that greets as a server does, and then does as the test likes with the one who comes."""
+    left = asyncio.Event()
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(settings_frame({}))
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await say(reader, writer)
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        left.set()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await left.wait()
+
+
+async def _listen_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def _answer_pings(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readexactly(len(PREFACE))
+    while True:
+        head = await reader.readexactly(9)
+        payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
+        if head[3] == PING:
+            writer.write(ping_frame(payload, ack=True))
+
+
+async def test_who_says_nothing_and_does_not_answer_when_asked_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_channel, "KEEPALIVE_SECONDS", 0.05)
+    monkeypatch.setattr(client_channel, "KEEPALIVE_TIMEOUT_SECONDS", 0.05)
+    async with _greeter(_listen_only) as address, own_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as left:
+            await call(channel, "Wait")(b"x", timeout=60)
+    assert left.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "nothing was heard" in str(left.value.details())
+
+
+async def test_who_says_nothing_but_answers_when_asked_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_channel, "KEEPALIVE_SECONDS", 0.01)
+    async with _greeter(_answer_pings) as address, own_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as late:
+            await call(channel, "Wait")(b"x", timeout=0.5)
+    assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_channel_that_is_closed_while_it_connects_ends_its_calls_and_hangs_up() -> None:
+    arrived, left = asyncio.Event(), asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        left.set()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        channel = Http2Channel(
+            "127.0.0.1",
+            server.sockets[0].getsockname()[1],
+            authority="silent",
+            retryable=("/a.B/C",),
+            max_message_bytes=MAX_BYTES,
+        )
+        calls = [asyncio.ensure_future(channel.call("/a.B/C", b"", (), (), timeout=60)) for _ in range(3)]
+        await arrived.wait()
+        await channel.close()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [one.code() for one in results if isinstance(one, grpc.aio.AioRpcError)] == [
+            grpc.StatusCode.CANCELLED
+        ] * 3
+        await left.wait()
+
+
+async def test_an_address_that_does_not_answer_keeps_nobody_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+        left.set()
+
+    echo = Echo()
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as hole, OURS.serving(echo) as address:
+        ports = [hole.sockets[0].getsockname()[1], int(address.rpartition(":")[2])]
+
+        async def addresses(host: str, port: int) -> list[tuple[str, int]]:
+            return [("127.0.0.1", each) for each in ports]
+
+        monkeypatch.setattr(client_channel, "addresses_of", addresses)
+        async with own_channel(address) as channel:
+            assert await call(channel, "Same")(b"x", timeout=8) == b"x"
         await left.wait()
 
 

@@ -14,6 +14,7 @@ from noetl_contracts.http2.calls import timeout_text
 from noetl_contracts.http2.client_call import ClientCall, NotTaken, failure
 from noetl_contracts.http2.client_connection import ClientConnection
 from noetl_contracts.http2.header_blocks import Header, Headers
+from noetl_contracts.http2.reaching import Address, addresses_of, first_to_answer
 
 KEEPALIVE_SECONDS: Final = 20
 KEEPALIVE_TIMEOUT_SECONDS: Final = 20
@@ -184,17 +185,19 @@ class Http2Channel:
         return task
 
     async def _connect(self) -> ClientConnection:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                transport, connection = await loop.create_connection(self._new_connection, self._host, self._port)
-                try:
-                    await asyncio.shield(connection.greeted)
-                except BaseException:
-                    transport.abort()
-                    raise
+                return await first_to_answer(await addresses_of(self._host, self._port), self._connect_to)
         except (OSError, TimeoutError) as exc:
             raise OSError(f"failed to connect to {self._authority}: {exc or type(exc).__name__}") from exc
+
+    async def _connect_to(self, address: Address) -> ClientConnection:
+        transport, connection = await asyncio.get_running_loop().create_connection(self._new_connection, *address)
+        try:
+            await asyncio.shield(connection.greeted)
+        except BaseException:
+            transport.abort()
+            raise
         return connection
 
     def _new_connection(self) -> ClientConnection:
