@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+import aiohttp
+import multidict
 from nats import errors
+from nats.aio import transport
 from nats.aio.client import Client
 from noetl_core.ports.upkeep import Upkeep
 
@@ -22,6 +25,9 @@ from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.shared_resources import SharedResources, SharingLimits
 
 CLIENT_NAME = "noetl-worker"
+
+# The adapters load the client without what WebSockets need (`noetl_adapters.nats`); servers of users may listen there.
+vars(transport).update(aiohttp=aiohttp, multidict=multidict)
 
 _CLOSE_SECONDS = 2.0
 _URL_FIELDS = ("nats_url", "url", "servers", "server")
