@@ -2,12 +2,6 @@
 
 import os
 
-from noetl_contracts.lean_imports import without
-
 # Here, since gRPC reads it when it is imported. The threads of its event engine pass every message on once more; on two
 # processors a call is a fifth cheaper without them.
 os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
-
-# For tracebacks in colours, which no service writes: a sixth of a worker's start.
-with without("rich"):
-    import structlog as structlog

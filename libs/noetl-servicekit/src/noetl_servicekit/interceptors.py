@@ -12,10 +12,9 @@ from noetl_contracts.status import to_grpc_status
 from noetl_core.errors import NoetlError, Overloaded
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
-from structlog.contextvars import bound_contextvars
 
 from noetl_servicekit.callers import ANY, Caller, calling_as
-from noetl_servicekit.logging import get_logger
+from noetl_servicekit.logging import get_logger, log_fields
 from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work
 from noetl_servicekit.stage_tokens import StageCaller
 from noetl_servicekit.telemetry import GrpcServerMetrics, MethodMetrics
@@ -113,7 +112,7 @@ class ServiceCalls(CallInterceptor):
                 if isinstance(caller, StageCaller):
                     caller.require_method(method.full_name)
                 # Nobody gets further without a token; whose it is, is known to everything below.
-                with calling_as(caller), bound_contextvars(rpc_method=method.full_name, **_log_fields(caller)):
+                with calling_as(caller), log_fields(rpc_method=method.full_name, **_log_fields(caller)):
                     return await work(request, context)
         except grpc.aio.AbortError:  # a method that chose its status itself
             raise

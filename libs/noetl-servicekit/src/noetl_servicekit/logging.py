@@ -5,11 +5,18 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any, Final, TextIO, cast
 
-import structlog
+from noetl_contracts.lean_imports import without
 from opentelemetry import trace
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from noetl_servicekit.redaction import redact
+
+# It would load that for tracebacks in colours, which no service writes: a sixth of a worker's start.
+with without("rich"):
+    import structlog
+    from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+log_fields: Final = structlog.contextvars.bound_contextvars
+"""What is logged meanwhile has these fields."""
 
 FORMATS: Final = ("json", "console")
 LEVELS: Final = ("debug", "info", "warning", "error")
