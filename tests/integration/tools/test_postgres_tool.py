@@ -19,7 +19,8 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.http_clients import HttpClients
 from noetl_worker.tools.postgres import PostgresTool
-from noetl_worker.tools.postgres_pools import PostgresLimits, PostgresPools, SessionSettings
+from noetl_worker.tools.postgres_pools import PostgresLimits, PostgresPools
+from noetl_worker.tools.postgres_sessions import SessionSettings
 from noetl_worker.tools.postgres_target import postgres_target
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptLimits, ScriptSources
@@ -456,11 +457,11 @@ async def test_a_call_that_is_cancelled_while_it_gives_its_connection_back_leave
 ) -> None:
     begun, reset = asyncio.Event(), SessionSettings.reset
 
-    async def slow_at_first(settings: SessionSettings, connection: object) -> None:
+    async def slow_at_first(settings: SessionSettings, connection: object, *, timeout_seconds: float) -> None:
         if not begun.is_set():
             begun.set()
             await asyncio.sleep(600)
-        await reset(settings, connection)
+        await reset(settings, connection, timeout_seconds=timeout_seconds)
 
     monkeypatch.setattr(SessionSettings, "reset", slow_at_first)
     running = asyncio.create_task(tool.run(call("SELECT pg_advisory_lock(1)")))

@@ -1,3 +1,5 @@
+from types import MappingProxyType
+
 import pytest
 from noetl_core.playbook.expressions import (
     TemplateFailed,
@@ -339,3 +341,43 @@ def test_what_makes_too_much_text_says_how_much_is_allowed_and_where_it_stands()
 
     assert refusal.value.code == "template.error"
     assert refusal.value.path == "command"
+
+
+@pytest.mark.parametrize(
+    ("template", "value"),
+    [
+        ("{% set n = n + 1 %}{{ n }}", "6"),
+        ("{% for row in rows %}{{ row.id }}{{ n }}{% endfor %}", "1525"),
+        (
+            "{% set s = namespace(n=0) %}{% for row in rows %}{% set s.n = s.n + row.id %}{% endfor %}{{ s.n }}",
+            "3",
+        ),
+        ("{% macro twice(a) %}{{ a }}{{ n }}{% endmacro %}{{ twice(text) }}", "word5"),
+        ("{% with m = n %}{{ m }}{{ text }}{% endwith %}", "5word"),
+        ("{{ rows | selectattr('id', 'gt', zero + 1) | map(attribute='tag') | list }}", ["b"]),
+        ("{{ n if nobody is not defined else zero }}", 5),
+        ("{{ loop }}{{ n }}", "5"),
+    ],
+)
+def test_a_template_finds_all_names_that_it_reads_wherever_it_does(template: str, value: object) -> None:
+    assert render(template, {**NAMES, "unread": object()}) == value
+
+
+def test_what_one_rendering_has_seen_is_not_there_for_the_next() -> None:
+    template = "{{ n }}{{ mine }}"
+
+    assert render(template, {"n": 1, "mine": "a"}, now="then") == "1a"
+    assert render(template, {"n": 2}) == "2"
+
+
+def test_a_function_that_is_written_out_says_nothing_of_the_names() -> None:
+    assert "hidden" not in str(render("<{{ now }}{{ range }}>", {"secret": "hidden"}, now="then"))
+
+
+def test_names_need_be_no_dict_and_only_those_that_are_read_are_asked_for() -> None:
+    class Asked(dict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            assert name in {"n", "text"}
+            return super().__getitem__(name)
+
+    assert render("{{ text }} {{ n }}", MappingProxyType(Asked(NAMES))) == "word 5"

@@ -52,9 +52,19 @@ def mark_of(chunks: Sequence[StoredChunk]) -> JsonObject:
     return {MARK: [[one.ref.sha256, one.ref.bytes, one.row_count, one.ref.media_type] for one in chunks]}
 
 
-def is_streamed(value: JsonValue) -> bool:
-    """Whether a result, or one of a pipeline's, has rows in chunks."""
-    return any(True for _ in _marks(value))
+def is_streamed(value: JsonValue, depth: int = _MAX_DEPTH) -> bool:
+    """Whether a result, or one of a pipeline's, has rows in chunks: whether there are any `_marks` in it."""
+    if not isinstance(value, dict) or depth == 0:
+        return False
+    if len(value) == 1 and _mark_in(value) is not None:
+        return True
+    for key, child in value.items():
+        if isinstance(child, dict):
+            if is_streamed(child, depth - 1):
+                return True
+        elif key == "results" and isinstance(child, list) and any(is_streamed(item, depth - 1) for item in child):
+            return True
+    return False
 
 
 def chunks_of(mark: Sequence[Sequence[JsonValue]], *, tenant_id: str, organization_id: str) -> list[StoredChunk]:
@@ -131,9 +141,11 @@ def _marks(value: JsonValue, depth: int = _MAX_DEPTH) -> Iterator[list[list[Json
         yield mark
         return
     for key, child in value.items():
-        items = child if key == "results" and isinstance(child, list) else [child]  # those of a loop are a list
-        for item in items:
-            yield from _marks(item, depth - 1)
+        if isinstance(child, dict):
+            yield from _marks(child, depth - 1)
+        elif key == "results" and isinstance(child, list):  # those of a loop
+            for item in child:
+                yield from _marks(item, depth - 1)
 
 
 def _mark_in(value: Mapping[str, JsonValue]) -> list[list[JsonValue]] | None:

@@ -26,7 +26,9 @@ from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.until import until
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.frame_names import FrameNames
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
+from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline_run import PipelineEnd
@@ -336,3 +338,22 @@ async def test_a_frame_that_is_granted_again_is_heard_of_no_later() -> None:
     now = 31.0
     await work.heartbeat(WORKER, [claimed.command.key])
     assert len(planners.heard) == 1
+
+
+def test_rows_share_what_they_see_of_their_frame_and_nothing_of_each_other() -> None:
+    frame = granted(2).frame
+    assert frame is not None
+    shared = FrameNames.of(frame, ["a", "b"], iterator="n")
+    first, second = (
+        Iteration(iterator="n", value=value, index=100 + number, total=1000, frame=shared.of_row(number))
+        for number, value in enumerate(["a", "b"])
+    )
+    first.scope["set"] = "by the first"
+    inner = Iteration(iterator="m", value=1, index=0, total=1, outer=second)
+
+    seen: list[Any] = [one.names() for one in (first, second, inner)]
+    assert [names["_frame_row_index"] for names in seen] == [0, 1, 1]
+    assert [names["iter"]["_frame_row_index"] for names in seen] == [0, 1, 1]
+    assert ["set" in names["iter"] for names in seen] == [True, False, False]
+    assert all(names["frame"]["rows"] == names["iter"]["n_rows"] == ["a", "b"] for names in seen)
+    assert "_frame_row_index" not in shared.beside

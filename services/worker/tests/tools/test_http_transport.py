@@ -9,7 +9,6 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -178,7 +177,7 @@ async def test_headers_of_a_response_are_text_by_their_names_in_lower_case() -> 
 )
 async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -> None:
     async with wire() as server:
-        error = await trouble(exchange(replace(request(server.url), headers=CIMultiDict(headers))))
+        error = await trouble(exchange(request(server.url)._replace(headers=CIMultiDict(headers))))
 
     assert (error.kind, error.code, server.asked) == (ErrorKind.SCHEMA, "TOOL_CONFIG", [])
 
@@ -186,8 +185,8 @@ async def test_headers_that_cannot_be_written_are_not(headers: dict[str, str]) -
 async def test_how_long_a_connection_is_to_stay_is_left_to_the_client() -> None:
     said = {"Connection": "Keep-Alive", "Keep-Alive": "timeout=5", "proxy-connection": "close"}
     async with wire() as server:
-        await exchange(replace(request(server.url), headers=CIMultiDict(said)))
-        await exchange(replace(request(server.url), headers=CIMultiDict({"connection": " close "})))
+        await exchange(request(server.url)._replace(headers=CIMultiDict(said)))
+        await exchange(request(server.url)._replace(headers=CIMultiDict({"connection": " close "})))
 
     assert [b"timeout=5" in asked or b"close" in asked for asked in server.asked] == [False, False]
 
@@ -355,7 +354,7 @@ async def test_plain_requests_say_what_the_client_itself_would_say(
         for is_plain in (True, False):
             monkeypatch.setattr(PlainExchanges, "takes", lambda *_, is_plain=is_plain: is_plain)
             await exchange(
-                replace(request(f"{server.url}{path}", method, content), headers=CIMultiDict(headers)), clients=clients
+                request(f"{server.url}{path}", method, content)._replace(headers=CIMultiDict(headers)), clients=clients
             )
 
     plain, general = server.asked

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from jinja2 import Template, TemplateSyntaxError, nodes
+from jinja2.runtime import Context
 
 from noetl_core.canonical import JsonValue
 from noetl_core.errors import InvalidInput
 from noetl_core.playbook.filters import CHANCE
-from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, TooMuch, metered
+from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, Meter, TooMuch
 from noetl_core.playbook.plain import holds, plain
 from noetl_core.playbook.syntax import (
     DATA_WANTED,
     SANDBOX,
     VALUE_NAME,
+    descendants,
     executable,
     has_template,
     parse_condition,
@@ -81,8 +82,8 @@ def render(
     """
     if is_plain(value):
         return cast(JsonValue, value)
-    seen = {**names, DATA_WANTED: True} if wants_data else names
-    return _render(value, _Scope(names=_with_functions(seen, now, chance), max_text=max_text), (path,) if path else ())
+    scope = _Scope(names, now, chance, max_text, wants_data)
+    return _evaluate(value, scope, path) if isinstance(value, str) else _render(value, scope, (path,) if path else ())
 
 
 def is_plain(value: object) -> bool:
@@ -105,7 +106,7 @@ def evaluate_condition(
         return condition
     if not condition.strip():
         return False
-    scope = _Scope(names=_with_functions(names, now, chance), max_text=MAX_TEXT_CHARACTERS)
+    scope = _Scope(names, now, chance, MAX_TEXT_CHARACTERS)
     return holds(_evaluate(condition, scope, path, is_condition=True))
 
 
@@ -119,16 +120,37 @@ def check_condition(text: str) -> tuple[str, int] | None:
     return _problem(text, parse_condition) if text.strip() else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scope:
+class _Scope(NamedTuple):
+    """What templates may use. No dataclass, since every row of a frame makes some."""
+
     names: Mapping[str, object]
+    now: str | None
+    chance: Callable[[], float] | None
     max_text: int
+    wants_data: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
     template: Template
     is_native: bool
+    reads: tuple[str, ...]
+    """All names in it: few, of the many that there are to be read."""
+    functions: Mapping[str, object]
+    """Those of the language that it may mean by them, if nothing else has their name."""
+
+    def context(self, scope: _Scope) -> Context:
+        """Only what it reads, without a copy of everything else. Without the globals, which only imports need."""
+        names = scope.names
+        seen: dict[str, object] = {CHANCE: scope.chance, **self.functions}
+        if scope.wants_data:
+            seen[DATA_WANTED] = True
+        for name in self.reads:
+            if name in names:
+                seen[name] = names[name]
+            elif name == "now":
+                seen[name] = _telling(scope.now)
+        return Context(SANDBOX, seen, self.template.name, self.template.blocks)
 
 
 def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonValue:
@@ -142,12 +164,12 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
-    with metered(MAX_WORK_PER_TEXT * scope.max_text, turns=MAX_TURNS):
+    with Meter(MAX_WORK_PER_TEXT * scope.max_text, turns=MAX_TURNS):
         template: Template | None = None
         try:
             compiled = _compiled(text, is_condition)
             template = compiled.template
-            context = template.new_context(cast(Any, scope.names), shared=True)
+            context = compiled.context(scope)
             pieces = template.root_render_func(context)
             if not compiled.is_native:
                 return _bounded_text(pieces, scope.max_text)
@@ -184,7 +206,13 @@ def _compiled(text: str, is_condition: bool) -> _Compiled:
 
 def _compile(text: str, is_condition: bool) -> _Compiled:
     tree, is_native = executable(parse_condition(text) if is_condition else parse_template(text))
-    return _Compiled(template=SANDBOX.from_string(tree), is_native=is_native)
+    reads = dict.fromkeys(node.name for node in descendants(tree) if isinstance(node, nodes.Name | nodes.NSRef))
+    return _Compiled(
+        template=SANDBOX.from_string(tree),
+        is_native=is_native,
+        reads=tuple(reads),
+        functions={name: function for name, function in SANDBOX.globals.items() if name in reads},
+    )
 
 
 _compile_once = lru_cache(maxsize=1024)(_compile)
@@ -198,18 +226,15 @@ def _problem(text: str, parse: Callable[[str], nodes.Template]) -> tuple[str, in
     return None
 
 
-def _with_functions(
-    names: Mapping[str, object], now: str | None, chance: Callable[[], float] | None
-) -> Mapping[str, object]:
+def _telling(now: str | None) -> Callable[[], str]:
+    """A function that knows nothing else: a template may write out what it is given."""
+
     def tell_now() -> str:
         if now is None:
             raise ValueError("now() is not available here")
         return now
 
-    functions: dict[str, object] = {"now": tell_now, CHANCE: chance, **SANDBOX.globals}
-    if type(names) is dict:  # a copy takes less than looking into two maps, for each name that a template has
-        return {**functions, **names}
-    return ChainMap(cast(dict[str, object], names), functions)
+    return tell_now
 
 
 def _reason(exc: Exception) -> str:

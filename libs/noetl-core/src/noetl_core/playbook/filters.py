@@ -22,6 +22,7 @@ CHANCE = "by chance"
 """A name that no template can spell: a function that gives numbers from 0 to 1, where chance may decide."""
 _MAX_INDENT = 16
 _MAX_DECIMALS = 100
+_ON_ONE_LINE = json.JSONEncoder(sort_keys=True, ensure_ascii=False)
 _NO_INTEGER = (TypeError, ValueError, ArithmeticError, UndefinedError)
 
 
@@ -59,6 +60,8 @@ def _tojson(value: object, indent: int | None = None) -> str:
         raise TooMuch(f"an indent of {indent} is not allowed")
     data = plain(value)
     spend(text_size(data))
+    if indent is None:
+        return _ON_ONE_LINE.encode(data)
     return json.dumps(data, sort_keys=True, ensure_ascii=False, indent=indent)
 
 

@@ -21,18 +21,26 @@ class TooMuch(Exception):
 
 
 class Meter:
-    """What one rendering may still do; characters, list items and loop turns all count as one.
+    """What one rendering may still do: all that a template does inside is paid for from it.
 
-    Turns take longer than characters: they have a bound of their own, however much text there may be.
+    Characters, list items and loop turns all count as one. Turns take longer than characters: they have a bound
+    of their own, however much text there may be.
     """
 
-    __slots__ = ("_known", "_sizes", "left", "turns_left")
+    __slots__ = ("_known", "_sizes", "_token", "left", "turns_left")
 
     def __init__(self, budget: int, turns: int) -> None:
         self.left = budget
         self.turns_left = turns
         self._sizes: dict[int, int] = {}
         self._known: list[object] = []  # keeps what is measured alive, so that no other object gets its id
+
+    def __enter__(self) -> Meter:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._token)
 
     def spend(self, amount: int) -> None:
         self.left -= amount
@@ -67,25 +75,12 @@ class Meter:
 _current: ContextVar[Meter] = ContextVar("noetl_template_meter")
 
 
-class metered:  # noqa: N801 - used as a function, and written as a class since every template of every row is one
-    """Everything that a template does inside is paid for from this budget."""
-
-    __slots__ = ("_meter", "_token")
-
-    def __init__(self, budget: int, *, turns: int) -> None:
-        self._meter = Meter(budget, turns)
-
-    def __enter__(self) -> Meter:
-        self._token = _current.set(self._meter)
-        return self._meter
-
-    def __exit__(self, *raised: object) -> None:
-        _current.reset(self._token)
-
-
 def spend(amount: int) -> None:
     """Pay for work from the budget of the rendering that goes on."""
-    _current.get().spend(amount)
+    meter = _current.get()
+    meter.left -= amount  # here and now: every value of every template comes along here
+    if meter.left < 0:
+        meter.spend(0)
 
 
 def spend_turns(amount: int) -> None:

@@ -20,6 +20,8 @@ def plain(value: object) -> JsonValue:
         return value
     if isinstance(value, str):
         return str.__str__(value)
+    if type(value) is dict:  # mostly, and known without asking what else it may be
+        return {_key(key): plain(child) for key, child in value.items()}
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number that JSON can carry")

@@ -153,7 +153,7 @@ def _finalize(context: Context, value: object) -> object:
     """In text null and undefined are empty; everything else is paid for by its length."""
     if value is None:
         return ""
-    spend(text_size(value))
+    spend(len(value) if type(value) is str else text_size(value))
     return value
 
 

@@ -39,10 +39,9 @@ class CallTimes:
 
     def of(self, name: str, kind: str) -> TaskTime:
         """What there is of a task."""
-        known = self.tasks.get(name)
-        if known is None:
-            known = self.tasks[name] = TaskTime(kind)
-        return known
+        if name not in self.tasks:
+            self.tasks[name] = TaskTime(kind)
+        return self.tasks[name]
 
     def add(self, others: Iterable[CallTimes]) -> CallTimes:
         """With those of other runs of the same pipeline."""

@@ -84,15 +84,16 @@ class CallLimit:
 
     async def __aenter__(self) -> Self:
         """The time begins to count."""
-        task = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(self._loop)
         if task is None:
             raise RuntimeError("a limit is for a task")
         self._task, self._cancelling = task, task.cancelling()
-        self._loop = asyncio.get_running_loop()
         if self._seconds is not None:
             if self._frame is not None:
                 self._frame.ends[self] = self._frame.clock() + self._seconds
-            self.reschedule(self._loop.time() + self._seconds)
+            self._when = self._loop.time() + self._seconds
+            self._timer = self._loop.call_at(self._when, self._expire)
         return self
 
     async def __aexit__(

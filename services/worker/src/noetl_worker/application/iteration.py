@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from noetl_core.canonical import JsonValue
+
+from noetl_worker.application.frame_names import FrameNames
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class Iteration:
     scope: dict[str, JsonValue] = field(default_factory=dict)
     """What `set` wrote to `iter`."""
     outer: Iteration | None = None
-    frame: Mapping[str, object] | None = None
+    frame: FrameNames | None = None
     """What templates see of the frame that it runs in, if it does."""
 
     def iterators(self) -> dict[str, object]:
@@ -30,27 +31,22 @@ class Iteration:
         """§6.4: what templates have from the runtime within a loop; names with an underscore also below `iter`."""
         first, last = self.index == 0, self.index == self.total - 1
         place = {"_index": self.index, "_first": first, "_last": last, "_total": self.total}
-        frame = self._frame_names()
-        of_frame = {name: value for name, value in frame.items() if name.startswith("_")}
-        return {
-            "iter": {**self.iterators(), **self._scopes(), **self._frame_rows(), **of_frame, **place},
+        names: dict[str, object] = {
             **place,
             "loop_index": self.index,
             "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
-            **frame,
         }
+        frame = self._frame()
+        if frame is None:
+            names["iter"] = {**self.iterators(), **self._scopes(), **place}
+        else:
+            names["iter"] = {**self.iterators(), **self._scopes(), **frame.below_iter, **place}
+            names.update(frame.beside)
+        return names
 
-    def _frame_names(self) -> Mapping[str, object]:
-        if self.frame is not None:
-            return self.frame
-        return self.outer._frame_names() if self.outer else {}
-
-    def _frame_rows(self) -> dict[str, object]:
-        """`iter.<it>_rows`: all rows of the frame, under the name of the iterator that it has."""
-        if self.frame is None:
-            return self.outer._frame_rows() if self.outer else {}
-        about = self.frame["frame"]
-        return {f"{self.iterator}_rows": about["rows"]} if isinstance(about, Mapping) else {}
+    def _frame(self) -> FrameNames | None:
+        """Its own, or that of the item that its task runs for."""
+        return self.outer._frame() if self.frame is None and self.outer else self.frame
 
     def _scopes(self) -> dict[str, object]:
         return {**(self.outer._scopes() if self.outer else {}), **self.scope}

@@ -139,6 +139,12 @@ class Outcome:
             data=self.data, error=self.error, py=self.py, http=self.http, pg=self.pg, printed=self.printed, meta=meta
         )
 
+    def with_data(self, data: JsonValue) -> "Outcome":
+        """As `with_meta`."""
+        return Outcome(
+            data=data, error=self.error, py=self.py, http=self.http, pg=self.pg, printed=self.printed, meta=self.meta
+        )
+
     def result(self) -> JsonValue:
         """What becomes the step's result: the data or, after an error, what was kept and the error itself."""
         if self.error is None:

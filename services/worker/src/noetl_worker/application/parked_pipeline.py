@@ -9,7 +9,6 @@ from typing import Any, cast
 from noetl_core.call_logs import CallOutput
 from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.errors import Corrupt
-from noetl_core.playbook.views import CallView
 
 from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.iteration import Iteration
@@ -93,7 +92,7 @@ def _stand(fields: Mapping[str, Any], outer: Mapping[str, object], iteration: It
             step_scope=fields["step_scope"],
             results=fields["results"],
             previous=fields["previous"],
-            output=CallView(envelope=last.envelope(), result=last.data) if fields["has_output"] else None,
+            output=last if fields["has_output"] else None,
             iteration=iteration,
         ),
         last=last,

@@ -296,9 +296,11 @@ class Pipeline:
             spent.calls += 1
             spent.render_seconds += rendering
             spent.tool_seconds += max(outcome.meta.duration_ms / 1000 - rendering, 0.0)
-            self._keychain.learn_from(call, outcome)
+            if outcome.error is not None:
+                self._keychain.learn_from(call, outcome)
             run.task_runs += 1
-            run.captured.take(outcome.printed, task=task.label, run=attempt)
+            if outcome.printed is not None:
+                run.captured.take(outcome.printed, task=task.label, run=attempt)
             if bucket is not None:
                 self._obey_server(bucket, outcome)
             if outcome.meta.attempt != attempt:

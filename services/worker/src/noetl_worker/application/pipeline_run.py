@@ -295,4 +295,4 @@ class PipelineRun:
             return outcome
         results: JsonObject = dict(self.scope.results)
         top = outcome.data if isinstance(outcome.data, dict) else {"data": outcome.data}
-        return replace(outcome, data={"results": results, "_prev": self.scope.previous, **results, **top})
+        return outcome.with_data({"results": results, "_prev": self.scope.previous, **results, **top})

@@ -24,7 +24,7 @@ from noetl_worker.application.event_result import EventResult
 from noetl_worker.application.failed_rows import places_of, told_failed
 from noetl_worker.application.frame_credentials import credentials_of_frame
 from noetl_worker.application.frame_limits import FramesAtWork
-from noetl_worker.application.frame_names import frame_names
+from noetl_worker.application.frame_names import FrameNames
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
@@ -202,7 +202,7 @@ class RunFrame:
         if step.loop is None or frame is None:
             raise AssertionError("not a frame")
         at_once = min(frame.bounds.row_concurrency, len(rows))
-        of_frame = frame_names(frame, rows)
+        of_frame = FrameNames.of(frame, rows, iterator=step.loop.iterator)
         is_sequential = step.loop.mode is LoopMode.SEQUENTIAL and at_once == 1
         ends: dict[int, PipelineEnd] = {}
         variables: dict[str, JsonValue] = {}
@@ -292,25 +292,24 @@ def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
     return taken
 
 
-def _row(
-    step: Step, frame: FrameRows, rows: Sequence[JsonValue], number: int, of_frame: Mapping[str, object]
-) -> Iteration:
+def _row(step: Step, frame: FrameRows, rows: Sequence[JsonValue], number: int, of_frame: FrameNames) -> Iteration:
     return Iteration(
         iterator=step.loop.iterator if step.loop else "item",
         value=rows[number],
         index=frame.start + number,
         total=frame.total,
-        frame={**of_frame, "_frame_row_index": number},
+        frame=of_frame.of_row(number),
     )
 
 
 def _whole(step: Step, frame: FrameRows, rows: Sequence[JsonValue]) -> Iteration:
+    iterator = step.loop.iterator if step.loop else "item"
     return Iteration(
-        iterator=step.loop.iterator if step.loop else "item",
+        iterator=iterator,
         value=list(rows),
         index=frame.start,
         total=frame.total,
-        frame=frame_names(frame, rows),
+        frame=FrameNames.of(frame, rows, iterator=iterator),
     )
 
 

@@ -42,24 +42,28 @@ class PipelineScope:
     """Results with the rows that went out in chunks, for tasks that read them; they are never stored again."""
     previous: JsonValue = None
     last_label: str = ""
-    output: object = None
+    output: Outcome | None = None
+    """Of the call before; what later tasks see of it is made when they begin, and there may be none."""
     iteration: Iteration | None = None
     """The item of a loop that the tasks run for."""
 
     def names(self, *, label: str, attempt: int) -> dict[str, object]:
         """What the templates of a task see, in the order of precedence of the language."""
-        labels = {name: StepView(self.loaded.get(name, result)) for name, result in self.results.items()}
-        steps = self.outer.get("steps")
+        outer, loaded = self.outer, self.loaded
+        labels = {
+            name: StepView(loaded.get(name, result) if loaded else result) for name, result in self.results.items()
+        }
+        steps = outer.get("steps")
         variables = self._ctx()
         iteration = self.iteration
         return {
-            **self.outer,
+            **outer,
             **self.variables,
             **(steps if isinstance(steps, Mapping) else {}),
             **(iteration.iterators() if iteration else {}),
             **labels,
             **self.step_scope,
-            **{name: self.outer[name] for name in FIXED_NAMES if name in self.outer},
+            **{name: outer[name] for name in FIXED_NAMES if name in outer},
             "ctx": variables,
             "workload": variables,
             "step": self.step_scope,
@@ -67,7 +71,7 @@ class PipelineScope:
             "_prev": self.loaded.get(self.last_label, self.previous),
             "_task": label,
             "_attempt": attempt,
-            **({"output": self._output()} if self.output is not None else {}),
+            **({"output": self._seen(self.output)} if self.output is not None else {}),
             **(iteration.names() if iteration else {}),
         }
 
@@ -76,10 +80,12 @@ class PipelineScope:
         ctx = self.outer.get("ctx")
         return {**(ctx if isinstance(ctx, Mapping) else {}), **self.variables}
 
-    def _output(self) -> object:
+    def _seen(self, output: Outcome) -> CallView:
         """The call before this one, with its rows if they were loaded."""
         loaded = self.loaded.get(self.last_label)
-        return self.output if loaded is None else CallView(envelope={"status": "ok"}, result=loaded)
+        if loaded is None:
+            return CallView(envelope=output.envelope(), result=output.data)
+        return CallView(envelope={"status": "ok"}, result=loaded)
 
     def for_item(self, iteration: Iteration, *, key: str) -> PipelineScope:
         """The scope of one item of a task's loop: what it sets is its own until it is taken back."""
@@ -166,7 +172,7 @@ class PipelineScope:
         self.loaded.pop(label, None)
         self.last_label = label
         self.previous = result
-        self.output = CallView(envelope=outcome.envelope(), result=outcome.data)
+        self.output = outcome
 
 
 def _changed(now: Mapping[str, JsonValue], before: Mapping[str, JsonValue]) -> dict[str, JsonValue]:

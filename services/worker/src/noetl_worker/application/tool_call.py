@@ -62,6 +62,11 @@ class ToolCall:
         path = next((key for key, written in self.config.items() if written is value), "")
         return self._rendered(value, path)
 
+    def configured(self, key: str) -> JsonValue:
+        """What the config has under a key, with its templates evaluated; raises `TemplateFailed`."""
+        written = self.config.get(key)
+        return written if is_plain(written) else self._rendered(written, key)
+
     @property
     def visible(self) -> Mapping[str, object]:
         """All that templates of the configuration see. An entry that could not be opened is undefined."""

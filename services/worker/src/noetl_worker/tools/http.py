@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.known_secrets import KnownSecrets
@@ -19,6 +20,9 @@ from noetl_worker.tools.tool_config import ToolConfig
 DEFAULT_TIMEOUT_SECONDS = 30.0
 
 _PARSE_IN_THREAD_BYTES = 256 * 1024
+_NOBODY = HttpAuth()
+_LEAST_SECONDS = 0.001
+_OPTIONS = ("timeout_seconds", "verify_ssl", "follow_redirects")
 
 TRANSPORT_ERRORS = (HttpNotSent, HttpUnreachable, HttpLost, HttpUndecodable, RedirectRefused, TimeoutError, OSError)
 """What an exchange may raise."""
@@ -42,40 +46,35 @@ class HttpTool:
         """The response, parsed; a status that is no success, or no response at all, is an error."""
         config = ToolConfig(call)
         try:
-            outcome = await self._outcome(config)
+            request, options = await prepare(
+                config, self._credentials, default_timeout_seconds=self._default_timeout_seconds
+            )
+            try:
+                reply = await self._clients.exchange(request, options, secrets=config.secrets)
+            except TRANSPORT_ERRORS as exc:
+                outcome = transport_outcome(exc, timeout_seconds=options.timeout_seconds)
+            else:
+                is_large = len(reply.content) > _PARSE_IN_THREAD_BYTES
+                understand = partial(self._understood, reply, request, config.secrets)
+                outcome = await asyncio.to_thread(understand) if is_large else understand()
         except CallFailed as exc:
             outcome = exc.outcome
         return without_secrets(outcome, config.secrets)
 
-    async def _outcome(self, config: ToolConfig) -> Outcome:
-        request, options = await prepare(
-            config, self._credentials, default_timeout_seconds=self._default_timeout_seconds
+    def _understood(self, reply: HttpReply, request: HttpRequest, secrets: KnownSecrets) -> Outcome:
+        return reply_outcome(
+            reply,
+            secrets=secrets,
+            secret_params=request.secret_params,
+            max_bytes=self._clients.limits.max_response_bytes,
         )
-        try:
-            reply = await self._clients.exchange(request, options, secrets=config.secrets)
-        except TRANSPORT_ERRORS as exc:
-            return transport_outcome(exc, timeout_seconds=options.timeout_seconds)
-        return await self._understood(reply, request, config.secrets)
-
-    async def _understood(self, reply: HttpReply, request: HttpRequest, secrets: KnownSecrets) -> Outcome:
-        def understand() -> Outcome:
-            return reply_outcome(
-                reply,
-                secrets=secrets,
-                secret_params=request.secret_params,
-                max_bytes=self._clients.limits.max_response_bytes,
-            )
-
-        if len(reply.content) > _PARSE_IN_THREAD_BYTES:
-            return await asyncio.to_thread(understand)
-        return understand()
 
 
 async def prepare(
     config: ToolConfig, credentials: Credentials, *, default_timeout_seconds: float
 ) -> tuple[HttpRequest, HttpOptions]:
     """What to send, and within which limits."""
-    auth = HttpAuth()
+    auth = _NOBODY
     for credential in (await config.auth(credentials)).all:
         one = http_auth(credential)
         auth = HttpAuth(headers={**auth.headers, **one.headers}, params={**auth.params, **one.params})
@@ -83,7 +82,9 @@ async def prepare(
         config.secrets.add(*auth.headers.values(), *(value.partition(" ")[2] for value in auth.headers.values()))
     request = build_request(config, auth)
     of_step = config.timeout_seconds(default=default_timeout_seconds)
-    own = config.number("timeout_seconds", default=of_step, minimum=0.001)
+    if of_step >= _LEAST_SECONDS and config.call.config.keys().isdisjoint(_OPTIONS):
+        return request, HttpOptions(timeout_seconds=of_step)
+    own = config.number("timeout_seconds", default=of_step, minimum=_LEAST_SECONDS)
     timeout_seconds = own if config.call.timeout_seconds is None else min(own, of_step)
     return request, HttpOptions(
         timeout_seconds=timeout_seconds,

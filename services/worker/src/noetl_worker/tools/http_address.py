@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import quote, unquote, unquote_plus, urljoin, urlsplit
 
 import yarl
@@ -22,9 +22,8 @@ _ZONE = re.compile(r"%(?:25)?([A-Za-z0-9._~-]+)(?=\])")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]+(?:%25[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._~!$&'()*+,;=%-]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpAddress:
-    """An absolute address of http or https, ready to be sent."""
+class HttpAddress(NamedTuple):
+    """An absolute address of http or https, ready to be sent. No dataclass, since every row of a frame makes one."""
 
     scheme: str
     host: str
@@ -117,7 +116,7 @@ class HttpAddress:
 
     def with_more_query(self, more: str) -> HttpAddress:
         """Added to what there is already."""
-        return replace(self, query="&".join(part for part in (self.query, more) if part)) if more else self
+        return self._replace(query="&".join(part for part in (self.query, more) if part)) if more else self
 
     def with_hidden(self, names: frozenset[str], hidden: str) -> HttpAddress:
         """With something else in place of some parameters of the query."""
@@ -127,12 +126,12 @@ class HttpAddress:
         shown = (
             f"{name}={hidden}" if unquote_plus(name) in names else f"{name}{sign}{value}" for name, sign, value in parts
         )
-        return replace(self, query="&".join(shown))
+        return self._replace(query="&".join(shown))
 
     def joined(self, location: str) -> HttpAddress:
         """Where a redirect from here leads; raises ValueError."""
         there = HttpAddress.parse(urljoin(self.without_caller(), location.strip()))
-        return there if there.fragment or "#" in location else replace(there, fragment=self.fragment)
+        return there if there.fragment or "#" in location else there._replace(fragment=self.fragment)
 
 
 @lru_cache(maxsize=1024)

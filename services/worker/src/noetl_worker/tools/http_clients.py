@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from multidict import CIMultiDict
 
@@ -36,8 +36,7 @@ class HttpLimits:
     """Whether HTTPS_PROXY and SSL_CERT_FILE of the worker's environment count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpOptions:
+class HttpOptions(NamedTuple):
     """What a step says about its exchange."""
 
     timeout_seconds: float
@@ -45,8 +44,7 @@ class HttpOptions:
     follow_redirects: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpReply:
+class HttpReply(NamedTuple):
     """A response with its body, as far as that was read."""
 
     status_code: int
@@ -187,8 +185,8 @@ def _following(request: HttpRequest, response: HttpResponse, secrets: KnownSecre
         if secrets.are_in(told.encode()) or (content is not None and secrets.are_in(content)):
             raise RedirectRefused("the server redirected to another one, which would have been sent a secret")
     elif not url.username and not url.password:
-        url = replace(url, username=request.url.username, password=request.url.password)
-    return replace(request, method=method, url=url, headers=headers, content=content)
+        url = url._replace(username=request.url.username, password=request.url.password)
+    return request._replace(method=method, url=url, headers=headers, content=content)
 
 
 def _method_after(method: str, status_code: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 from aiohttp.connector import Connection
@@ -32,8 +32,7 @@ _DEFAULT_HEADERS = {str(name): value for name, value in aiohttp.ClientRequest.DE
 _WITHOUT_LENGTH = frozenset(str(method) for method in aiohttp.ClientRequest.GET_METHODS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(NamedTuple):
     """A response whose body is still to be read."""
 
     status_code: int

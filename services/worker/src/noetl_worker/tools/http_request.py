@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from multidict import CIMultiDict
@@ -21,31 +21,28 @@ JSON = "application/json"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 
 _BODY_KEYS = ("json", "payload", "form", "body", "data")
+_NONE: frozenset[str] = frozenset()
 _WITHOUT_BODY = frozenset({"GET", "HEAD"})
 _SPLIT_KEYS = frozenset({"query", "body"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """A request before it is sent, and what of it must stay with the server it is meant for."""
 
     method: str
     url: HttpAddress
     headers: CIMultiDict[str]
     content: bytes | None
-    secret_headers: frozenset[str] = field(default_factory=frozenset)
-    secret_params: frozenset[str] = field(default_factory=frozenset)
+    secret_headers: frozenset[str] = _NONE
+    secret_params: frozenset[str] = _NONE
 
 
 def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
-    """Everything is rendered here, before anything is sent."""
-    method = (config.text("method") or "GET").upper()
-    if not method.isascii() or not method.isalpha():
-        raise misconfigured("`method` is not the name of an HTTP method")
-    if method == "CONNECT":
-        raise misconfigured("`method` is CONNECT, which is for proxies: what comes after it is no HTTP")
-    headers = _headers(config.mapping("headers"))
-    params = _params(config.mapping("params"))
+    """Everything is rendered here, before anything is sent; what nobody has written is not asked for."""
+    written = config.call.config
+    method = _method(config) if "method" in written else "GET"
+    headers = _headers(config.mapping("headers")) if "headers" in written else CIMultiDict[str]()
+    params = _params(config.mapping("params")) if "params" in written else []
     content_type, content, query = _body(config, method, headers.get("Content-Type"))
     params += query
     if content_type is not None and "Content-Type" not in headers:
@@ -64,9 +61,7 @@ def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
         url=url.with_more_query(urlencode(params)) if params else url,
         headers=headers,
         content=content,
-        secret_headers=frozenset(
-            name.lower() for name in headers if name.lower() in _lower(auth.headers) or is_credential_name(name)
-        ),
+        secret_headers=_secret_headers(headers, auth) if headers else _NONE,
         secret_params=frozenset(auth.params),
     )
 
@@ -78,6 +73,20 @@ def query_text(value: JsonValue) -> str:
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
     return "" if value is None else str(value)
+
+
+def _method(config: ToolConfig) -> str:
+    method = (config.text("method") or "GET").upper()
+    if not method.isascii() or not method.isalpha():
+        raise misconfigured("`method` is not the name of an HTTP method")
+    if method == "CONNECT":
+        raise misconfigured("`method` is CONNECT, which is for proxies: what comes after it is no HTTP")
+    return method
+
+
+def _secret_headers(headers: CIMultiDict[str], auth: HttpAuth) -> frozenset[str]:
+    of_auth = frozenset(name.lower() for name in auth.headers)
+    return frozenset(name.lower() for name in headers if name.lower() in of_auth or is_credential_name(name))
 
 
 def _url(text: str) -> HttpAddress:
@@ -114,7 +123,9 @@ def _body(
 ) -> tuple[str | None, bytes | None, list[tuple[str, str]]]:
     """The type and the bytes of the body, and what of `data` belongs into the query."""
     written = config.call.config
-    key = next((key for key in _BODY_KEYS if key in written and written[key] is not None), None)
+    if written.keys().isdisjoint(_BODY_KEYS):
+        return None, None, []
+    key = next((key for key in _BODY_KEYS if written.get(key) is not None), None)
     value = None if key is None else config.value(key)
     if key is None or value is None:
         return None, None, []
@@ -150,7 +161,3 @@ def _is_json(text: str) -> bool:
         return isinstance(json.loads(text), dict | list)
     except ValueError:
         return False
-
-
-def _lower(names: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(name.lower() for name in names)

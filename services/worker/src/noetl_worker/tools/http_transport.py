@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import aiohttp
 import certifi
@@ -96,8 +97,7 @@ class Proxies:
         return any(name and any(one == name or one.endswith(f".{name}") for one in asked) for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(NamedTuple):
     """A response whose body is still to be read."""
 
     answered: Answered
@@ -114,7 +114,7 @@ class HttpResponse:
     @property
     def encoding(self) -> str:
         declared = self.answered.headers.get("Content-Type")
-        return "utf-8" if declared is None else parse_content_type(declared)[1].get("charset") or "utf-8"
+        return "utf-8" if declared is None else _charset(declared)
 
     @property
     def location(self) -> str | None:
@@ -333,6 +333,11 @@ def _checked(headers: Mapping[str, str], *, body_bytes: int) -> CIMultiDict[str]
 
 def _basic(address: HttpAddress) -> str:
     return "Basic " + base64.b64encode(f"{address.username}:{address.password}".encode()).decode()
+
+
+@lru_cache(maxsize=1024)
+def _charset(content_type: str) -> str:
+    return parse_content_type(content_type)[1].get("charset") or "utf-8"
 
 
 @lru_cache(maxsize=1024)

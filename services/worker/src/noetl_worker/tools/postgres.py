@@ -12,7 +12,8 @@ from noetl_worker.tools.call_failed import CallFailed, without_secrets
 from noetl_worker.tools.postgres_access import lent_connection, target_of, timed_out
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
 from noetl_worker.tools.postgres_pools import PostgresPools
-from noetl_worker.tools.postgres_rows import Connection, is_lost, run_statement
+from noetl_worker.tools.postgres_rows import is_lost, run_statement
+from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_stream import stream_statement
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.python_pool import Owner
@@ -58,8 +59,8 @@ class PostgresTool:
 
     async def _outcome(self, config: ToolConfig) -> Outcome:
         statements = await sql_statements(config, self._scripts)
-        pool = config.mapping("pool") if isinstance(config.value("pool"), dict) else {}
-        max_size = pool.get("max_size")
+        pool = config.value("pool") if "pool" in config.call.config else None
+        max_size = pool.get("max_size") if isinstance(pool, dict) else None
         target = await target_of(config, self._credentials)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []

@@ -13,7 +13,7 @@ from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
 from noetl_worker.tools.postgres_pools import PooledConnection, PostgresPools
-from noetl_worker.tools.postgres_rows import Connection
+from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_target import PostgresTarget, postgres_target
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.sql_results import SqlError

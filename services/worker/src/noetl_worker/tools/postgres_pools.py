@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import asyncpg
 from noetl_core.ports.upkeep import Upkeep
 
+from noetl_worker.tools.postgres_sessions import Connection, PostgresSessions
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.postgres_values import set_codecs
 from noetl_worker.tools.python_pool import Owner
@@ -48,103 +50,38 @@ class PoolKey:
     max_size: int
 
 
-class SessionSettings:
-    """What the connections of a pool are set to: one that is given back is set for its next call in the same breath.
-
-    Calls that come after each other are mostly alike, rows of a loop for one: those find a session as they want it.
-    """
-
-    def __init__(self) -> None:
-        self._by_process: dict[int, str] = {}
-
-    def forget(self, connection: Any) -> None:
-        """It is new, whatever another one was whose process had the same number."""
-        self._by_process.pop(connection.get_server_pid(), None)
-
-    async def want(self, connection: Any, settings: str) -> None:
-        """Have a session of these settings."""
-        process = connection.get_server_pid()
-        if self._by_process.get(process) != settings:
-            self._by_process.pop(process, None)
-            await connection.execute(settings)
-            self._by_process[process] = settings
-
-    async def reset(self, connection: Any) -> None:
-        """Nothing of what a call has set, locked or listens to is left when its connection is given back."""
-        settings = self._by_process.pop(connection.get_server_pid(), "")
-        await connection.execute(f"{connection.get_reset_query()}{settings}")
-        self._by_process[connection.get_server_pid()] = settings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SharedPool:
-    pool: Any
-    settings: SessionSettings
-
-
 class PooledConnection:
-    """A connection of a pool while a call has it. No generator, which would cost every row more than the pool itself.
+    """A connection of a pool while a call has it. No generator, which would cost every row more than the pool does."""
 
-    The driver's pool makes a task to take a connection and another to give it back, so that limits of time and
-    cancellation hold at any moment. Of neither is there need where a connection is idle, and where a call has ended
-    by itself: what is cancelled while it gives its connection back loses that connection, as the pool has it.
-    """
+    __slots__ = ("_connection", "_sessions", "_settings", "_use", "_wait_seconds")
 
-    __slots__ = ("_connection", "_settings", "_shared", "_use", "_wait_seconds")
-
-    def __init__(self, use: Use[PoolKey, _SharedPool], *, wait_seconds: float, settings: Callable[[], str]) -> None:
+    def __init__(
+        self, use: Use[PoolKey, PostgresSessions], *, wait_seconds: float, settings: Callable[[], str]
+    ) -> None:
         self._use = use
         self._wait_seconds = wait_seconds
         self._settings = settings
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Connection:
         """Taken from the pool, and set for the call."""
-        self._shared = shared = await self._use.__aenter__()
+        self._sessions = await self._use.__aenter__()
         try:
-            self._connection = connection = await _idle(shared.pool)
-            if connection is None:
-                self._connection = connection = await shared.pool.acquire(timeout=self._wait_seconds)
-            try:
-                await shared.settings.want(connection, self._settings())
-            except BaseException:
-                await shared.pool.release(connection)
-                raise
+            self._connection = await self._sessions.take(self._settings, wait_seconds=self._wait_seconds)
         except BaseException as exc:
             await self._use.__aexit__(type(exc), exc, None)
             raise
-        return connection
+        return self._connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Given back, with nothing left of what the call has done to it."""
-        connection = self._connection
         try:
-            if kind is not None or connection._con is None:
-                await self._shared.pool.release(connection, timeout=self._wait_seconds)
-            else:
-                connection._con._on_release()
-                await connection._holder.release(self._wait_seconds)
+            await self._sessions.give_back(
+                self._connection, wait_seconds=self._wait_seconds, has_failed=kind is not None
+            )
         finally:
             await self._use.__aexit__(None, None, None)
-
-
-async def _idle(pool: Any) -> Any:
-    """A connection that is open and has no user, if there is one: what the pool does, without waiting for anything."""
-    if pool.is_closing():
-        return None
-    try:
-        holder = pool._queue.get_nowait()
-    except asyncio.QueueEmpty:
-        return None
-    try:
-        if holder.is_connected():
-            return await holder.acquire()
-    except BaseException:
-        pool._queue.put_nowait(holder)
-        raise
-    pool._queue.put_nowait(holder)
-    return None
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +96,9 @@ class PostgresPools:
 
     def __init__(self, limits: PostgresLimits | None = None) -> None:
         self.limits = limits or PostgresLimits()
-        self._pools: SharedResources[PoolKey, _SharedPool] = SharedResources(limits=self.limits.sharing, close=_close)
+        self._pools: SharedResources[PoolKey, PostgresSessions] = SharedResources(
+            limits=self.limits.sharing, close=_close
+        )
         self._notices_absence: dict[tuple[str, int], bool] = {}
 
     async def __aenter__(self) -> Self:
@@ -195,22 +134,13 @@ class PostgresPools:
             settings=lambda: _settings(timeout_seconds, bool(self._notices_absence.get((target.host, target.port)))),
         )
 
-    async def _open(self, key: PoolKey) -> _SharedPool:
-        target, settings = key.target, SessionSettings()
+    async def _open(self, key: PoolKey) -> PostgresSessions:
+        return PostgresSessions(
+            lambda: self._connect(key.target), max_size=key.max_size, idle_seconds=self.limits.idle_seconds
+        )
 
-        async def prepare(connection: Any) -> None:
-            settings.forget(connection)
-            await set_codecs(connection)
-            place = (target.host, target.port)
-            if place not in self._notices_absence:
-                try:
-                    await connection.execute(_CLIENT_CHECK)
-                except asyncpg.PostgresError:
-                    self._notices_absence[place] = False
-                else:
-                    self._notices_absence[place] = True
-
-        pool = await asyncpg.create_pool(
+    async def _connect(self, target: PostgresTarget) -> Connection:
+        connection = await asyncpg.connect(
             host=target.host,
             port=target.port,
             user=target.user,
@@ -218,21 +148,33 @@ class PostgresPools:
             database=target.database,
             ssl=target.sslmode,
             server_settings={**dict(target.settings), "application_name": APPLICATION_NAME},
-            min_size=0,
-            max_size=key.max_size,
             timeout=self.limits.connect_seconds,
-            max_inactive_connection_lifetime=self.limits.idle_seconds,
             # Statements are written by people and seldom twice the same; poolers in between know none either.
             statement_cache_size=0,
-            init=prepare,
-            reset=settings.reset,
         )
-        return _SharedPool(pool=pool, settings=settings)
+        try:
+            await set_codecs(connection)
+            place = (target.host, target.port)
+            if place not in self._notices_absence:
+                self._notices_absence[place] = await _takes_client_check(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
 
-async def _close(shared: _SharedPool) -> None:
+async def _takes_client_check(connection: Connection) -> bool:
     try:
-        async with asyncio.timeout(2.0):
-            await shared.pool.close()
-    except TimeoutError:
-        shared.pool.terminate()
+        await connection.execute(_CLIENT_CHECK)
+    except asyncpg.PostgresError:
+        return False
+    return True
+
+
+async def _close(sessions: PostgresSessions) -> None:
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await sessions.close()
+    finally:
+        sessions.terminate()

@@ -11,6 +11,7 @@ import asyncpg
 
 from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
+from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_values import converters
 from noetl_worker.tools.sql_results import Row, SqlError, StatementEnd
 from noetl_worker.tools.sql_text import first_keyword, without_comments
@@ -26,9 +27,6 @@ _WITH_CURSOR = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "INSERT", "UPDATE
 _CHANGING = frozenset({"INSERT", "UPDATE", "DELETE"})
 
 _COPY_STREAM = re.compile(r"COPY\b.*\b(STDIN|STDOUT)\b", re.IGNORECASE | re.DOTALL)
-
-Connection = Any
-"""A connection of asyncpg, which has no types."""
 
 
 async def run_statement(connection: Connection, statement: str, *, max_bytes: int) -> StatementEnd:
@@ -78,10 +76,7 @@ def with_cursor(statement: str) -> bool:
 
 def is_lost(connection: Connection) -> bool:
     """Whether nothing more can be run, because the server or the pool has ended the connection."""
-    try:
-        return bool(connection.is_closed())
-    except asyncpg.InterfaceError:  # it was taken out of the pool when it broke
-        return True
+    return bool(connection.is_closed())
 
 
 async def read_batches(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
-from noetl_worker.tools.postgres_rows import Connection, run_statement, with_cursor
+from noetl_worker.tools.postgres_rows import run_statement, with_cursor
+from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_values import converters
 from noetl_worker.tools.sql_results import StatementEnd
 from noetl_worker.tools.streamed_rows import UntimedSink

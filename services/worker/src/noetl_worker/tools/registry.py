@@ -28,26 +28,25 @@ class ToolRegistry:
     async def run(self, call: ToolCall) -> Outcome:
         """The tool's outcome, with the facts about the call."""
         started = self._clock()
-        outcome = await self._outcome(call)
+        tool = self._tools.get(call.kind)
+        try:
+            outcome = self._unavailable(call) if tool is None else await tool.run(call.timed())
+        except TemplateFailed as exc:
+            outcome = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
         duration_ms = round((self._clock() - started) * 1000, 3)
         # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
         if call.keychain or "keychain" in call.names:
             outcome = _without_keychain(outcome, secrets_in_names(call.visible))
         return outcome.with_meta(OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 
-    async def _outcome(self, call: ToolCall) -> Outcome:
-        tool = self._tools.get(call.kind)
-        if tool is None:  # an outcome too, since rules may handle it
-            known = ", ".join(self.kinds)
-            return Outcome.failed(
-                kind=ErrorKind.UNKNOWN,
-                code="TOOL_UNAVAILABLE",
-                message=f"this worker has no tool of kind {call.kind!r}, only {known}",
-            )
-        try:
-            return await tool.run(call.timed())
-        except TemplateFailed as exc:
-            return Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
+    def _unavailable(self, call: ToolCall) -> Outcome:
+        """An outcome too, since rules may handle it."""
+        known = ", ".join(self.kinds)
+        return Outcome.failed(
+            kind=ErrorKind.UNKNOWN,
+            code="TOOL_UNAVAILABLE",
+            message=f"this worker has no tool of kind {call.kind!r}, only {known}",
+        )
 
 
 def _without_keychain(outcome: Outcome, secrets: KnownSecrets) -> Outcome:

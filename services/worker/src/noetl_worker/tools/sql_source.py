@@ -31,12 +31,13 @@ async def sql_statements(config: ToolConfig, scripts: ScriptSources) -> list[str
 async def _texts(config: ToolConfig, scripts: ScriptSources) -> list[str]:
     if "script" in config:
         return _as_texts(config.call.render(await scripts.load(config)), "script")
+    written = config.call.config
     for key in _ENCODED:
-        encoded = config.text(key)
+        encoded = config.text(key) if key in written else None
         if encoded:
             return _as_texts(config.call.render(_decoded(encoded, key)), key)
     for key in _PLAIN:
-        texts = _as_texts(config.value(key), key)
+        texts = _as_texts(config.value(key), key) if key in written else []
         if any(text.strip() for text in texts):
             return texts
     return []

@@ -84,6 +84,8 @@ def table_name(text: str) -> tuple[str, ...]:
 
 
 def _after_space(piece: str, position: int) -> int:
+    if piece[position : position + 1].isalpha():  # as most statements begin
+        return position
     while True:
         skipped = _SPACE.match(piece, position)
         position = skipped.end() if skipped else position

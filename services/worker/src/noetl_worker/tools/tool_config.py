@@ -38,8 +38,8 @@ class ToolConfig:
     def value(self, *keys: str) -> JsonValue:
         """The first of these keys that has a value, rendered."""
         for key in keys:
-            written = self.call.config.get(key)
-            if written is not None and (value := self.call.render(written)) is not None:
+            value = self.call.configured(key)
+            if value is not None:
                 return value
         return None
 
@@ -124,6 +124,9 @@ class _RenderedCall(ToolCall):
 
     def render(self, value: JsonValue) -> JsonValue:
         return value
+
+    def configured(self, key: str) -> JsonValue:
+        return self.config.get(key)
 
 
 def _secrets_of(credential: Credential) -> KnownSecrets:

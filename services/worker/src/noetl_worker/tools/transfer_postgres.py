@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from noetl_worker.tools.postgres_access import lent_connection, sql_failed, target_of
 from noetl_worker.tools.postgres_copy import Column, copy_lines
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
-from noetl_worker.tools.postgres_rows import Connection
+from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.tool_config import ToolConfig
 from noetl_worker.tools.transfer_chunks import Chunk
 from noetl_worker.tools.transfer_sources import TransferAccess
