@@ -31,6 +31,7 @@ from starlette.routing import Route
 
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
+from noetl_planner.application.gated_reads import GatedReads
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
 from noetl_planner.application.turn_parts import TurnRules
@@ -166,12 +167,13 @@ class Planner:
             waiting=self._waiting,
         )
         producer = f"urn:noetl:planner:{self._group.settings.instance}"
+        gated = GatedReads(log)
 
         def make(execution_id: int, shard: int) -> Actor:
             return Actor(
                 execution_id,
                 shard=shard,
-                log=log,
+                log=gated,
                 load_plan=load_plan,
                 rules=rules,
                 fence=self._fence,

@@ -9,6 +9,7 @@ from noetl_core.append import Fence
 from noetl_core.errors import NotOwner
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
+from noetl_planner.application.gated_reads import GatedReads
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
 from noetl_planner.application.turn_parts import TurnRules
@@ -39,7 +40,7 @@ class PlannerNode:
         self._place = place
         self._node = node
         self._gained = asyncio.Event()
-        self._log = place.api("api", by=node)
+        self._log = GatedReads(place.api("api", by=node))
         leases = place.api("leases", by=node)
         self._wake = WakeWorkers(place.bus)
         self._owners = Owners(leases)
