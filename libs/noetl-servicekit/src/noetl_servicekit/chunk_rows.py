@@ -52,19 +52,9 @@ def mark_of(chunks: Sequence[StoredChunk]) -> JsonObject:
     return {MARK: [[one.ref.sha256, one.ref.bytes, one.row_count, one.ref.media_type] for one in chunks]}
 
 
-def is_streamed(value: JsonValue, depth: int = _MAX_DEPTH) -> bool:
-    """Whether a result, or one of a pipeline's, has rows in chunks: whether there are any `_marks` in it."""
-    if not isinstance(value, dict) or depth == 0:
-        return False
-    if len(value) == 1 and _mark_in(value) is not None:
-        return True
-    for key, child in value.items():
-        if isinstance(child, dict):
-            if is_streamed(child, depth - 1):
-                return True
-        elif key == "results" and isinstance(child, list) and any(is_streamed(item, depth - 1) for item in child):
-            return True
-    return False
+def is_streamed(value: JsonValue) -> bool:
+    """Whether a result, or one of a pipeline's, has rows in chunks."""
+    return bool(_marks(value))
 
 
 def chunks_of(mark: Sequence[Sequence[JsonValue]], *, tenant_id: str, organization_id: str) -> list[StoredChunk]:
@@ -133,19 +123,21 @@ def _ref_of(entry: Sequence[JsonValue], tenant_id: str, organization_id: str) ->
     return PayloadRef(uri=str(uri), sha256=sha256, media_type=str(entry[3]), bytes=int(str(entry[1])))
 
 
-def _marks(value: JsonValue, depth: int = _MAX_DEPTH) -> Iterator[list[list[JsonValue]]]:
+def _marks(value: JsonValue, depth: int = _MAX_DEPTH) -> list[list[list[JsonValue]]]:
+    """A list and no generator: each row of a frame asks for it several times, mostly in vain."""
     if not isinstance(value, dict) or depth == 0:
-        return
-    mark = _mark_in(value)
+        return []
+    mark = _mark_in(value) if len(value) == 1 else None
     if mark is not None:
-        yield mark
-        return
+        return [mark]
+    found: list[list[list[JsonValue]]] = []
     for key, child in value.items():
         if isinstance(child, dict):
-            yield from _marks(child, depth - 1)
+            found += _marks(child, depth - 1)
         elif key == "results" and isinstance(child, list):  # those of a loop
             for item in child:
-                yield from _marks(item, depth - 1)
+                found += _marks(item, depth - 1)
+    return found
 
 
 def _mark_in(value: Mapping[str, JsonValue]) -> list[list[JsonValue]] | None:

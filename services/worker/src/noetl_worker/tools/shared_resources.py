@@ -31,8 +31,6 @@ class Entry(Generic[R]):
     """What there is of one key."""
 
     opening: asyncio.Task[R]
-    opened: R | None = None
-    """As soon as somebody has seen that it is there."""
     users: int = 0
     unused_since: float = 0.0
 
@@ -50,12 +48,11 @@ class Use(Generic[K, R]):
     async def __aenter__(self) -> R:
         """Opened, if it is not yet."""
         self._entry = entry = self._shared.begin_use(self._key, self._open_one)
-        if entry.opened is not None:
-            return entry.opened
         try:
+            if entry.opening.done():
+                return entry.opening.result()
             # Shielded: others may wait for the same one, and it is good for later calls.
-            entry.opened = opened = await asyncio.shield(entry.opening)
-            return opened
+            return await asyncio.shield(entry.opening)
         except BaseException as exc:
             await self.__aexit__(type(exc), exc, None)
             raise
@@ -120,7 +117,7 @@ class SharedResources(Generic[K, R]):
         """One user less; what could not be opened is tried anew by the next one."""
         entry.users -= 1
         entry.unused_since = self._clock()
-        if entry.opened is None and self._entries.get(key) is entry and _has_failed(entry.opening):
+        if self._entries.get(key) is entry and _has_failed(entry.opening):
             del self._entries[key]
 
     def _entry(self, key: K, open_one: Callable[[], Awaitable[R]]) -> Entry[R]:
@@ -128,10 +125,8 @@ class SharedResources(Generic[K, R]):
             raise Unavailable("the worker is stopping")
         known = self._entries.get(key)
         if known is not None:
-            if known.opened is None and known.opening.done() and not _has_failed(known.opening):
-                known.opened = known.opening.result()
-            is_good = not known.opening.done() if known.opened is None else self._is_usable(known.opened)
-            if is_good:
+            opened = known.opening.done() and not _has_failed(known.opening)
+            if not known.opening.done() or (opened and self._is_usable(known.opening.result())):
                 return known
             self._dismiss(key)
         if len(self._entries) >= self._limits.max_open:
