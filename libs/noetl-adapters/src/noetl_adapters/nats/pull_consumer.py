@@ -12,7 +12,8 @@ from datetime import datetime
 from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.ports.bus import Delivery
 
-from noetl_adapters.nats.connection import NatsConnection, translated
+from noetl_adapters.nats import frames
+from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import (
     ConsumerSpec,
     delete_consumer,
@@ -51,7 +52,7 @@ class NatsPullConsumer:
             if requests is None:
                 await self._wait_for_subjects(timeout_seconds=remaining)
             else:
-                await requests.ask(batch, expires_seconds=wait_seconds)
+                requests.ask(batch, expires_seconds=wait_seconds)
                 deliveries = requests.take(batch)
                 if deliveries:
                     return deliveries
@@ -110,11 +111,11 @@ class NatsPullConsumer:
                 self._last_delivery = requests.last_delivery or self._last_delivery
                 self._requests = self._applied = None
                 if requests.session is session:
-                    await requests.drop()
+                    requests.drop()
             if self._applied != self._subjects:
                 await self._apply_subjects()
             if self._requests is None and self._subjects:
-                self._requests = await PullRequests.open(session, stream=self._spec.stream, consumer=self._spec.durable)
+                self._requests = PullRequests.open(session, stream=self._spec.stream, consumer=self._spec.durable)
             return self._requests if self._subjects else None
 
     async def _apply_subjects(self) -> None:
@@ -129,12 +130,12 @@ class NatsPullConsumer:
         else:
             await delete_consumer(client, self._spec)
             if self._requests is not None:
-                await self._requests.drop()
+                self._requests.drop()
                 self._requests = None
         self._applied = wanted
 
     async def _settle(self, deliveries: Iterable[Delivery], verdict: bytes) -> None:
         client = self._connection.session().client
-        async with translated():
-            for delivery in deliveries:
-                await client.publish(delivery.receipt, verdict)
+        client.send(b"".join([frames.publish(delivery.receipt, verdict) for delivery in deliveries]))
+        if client.room is not None:
+            await asyncio.shield(client.room)
