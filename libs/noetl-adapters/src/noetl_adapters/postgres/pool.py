@@ -9,6 +9,8 @@ from types import TracebackType
 import asyncpg
 from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Unavailable
 
+from noetl_adapters.postgres.sessions import PostgresSessions
+
 SESSION_SETTINGS: Mapping[str, str] = {
     "lock_timeout": "3s",
     "statement_timeout": "5s",
@@ -51,6 +53,23 @@ async def open_pool(
             reset=_keep,
             server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
         )
+
+
+async def open_sessions(dsn: str, *, max_size: int, application_name: str) -> PostgresSessions:
+    """As `open_pool`, for statements that leave nothing behind and are many; the first connection is made at once."""
+
+    async def connect() -> asyncpg.Connection:
+        return await asyncpg.connect(
+            dsn,
+            timeout=10.0,
+            command_timeout=10.0,
+            server_settings={**SESSION_SETTINGS, "application_name": application_name},
+        )
+
+    sessions = PostgresSessions(connect, max_size=max_size)
+    async with translated():
+        sessions.give_back(await sessions.take())
+    return sessions
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import open_sessions
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_contracts.channel import open_channel
@@ -72,10 +73,9 @@ class Projector:
             bus_is_away=lambda: self._consumer is None or self._consumer.bus_is_away,
         )
         ops = await group.serve_ops(settings.ops_listen, extra_routes=[summary])
-        pool = await group.enter(
-            await open_pool(
+        sessions = await group.enter(
+            await open_sessions(
                 settings.postgres_dsn,
-                min_size=1,
                 max_size=settings.postgres_pool_max,
                 application_name=group.settings.instance,
             )
@@ -88,11 +88,11 @@ class Projector:
                 retryable_methods=IDEMPOTENT_METHODS,
             )
         )
-        store, log, leases = PostgresProjections(pool), EventLogClient(channel), ShardClient(channel)
+        store, log, leases = PostgresProjections(sessions), EventLogClient(channel), ShardClient(channel)
         grpc = await self._start_queries().address()
         self._snapshots = KeepSnapshots(
             log,
-            PostgresSnapshots(pool),
+            PostgresSnapshots(sessions),
             Rules(code_version=code_version()),
             owns=self._owns,
             metrics=self._metrics,
@@ -152,6 +152,7 @@ class Projector:
             known=self._known,
             troubles=self._troubles,
             metrics=self._metrics,
+            began_at=datetime.now(UTC),
         )
         return CompareHeads(
             log,
