@@ -136,6 +136,55 @@ async def test_what_is_kept_is_in_progress_for_the_server_and_so_is_what_nobody_
     await consumer.close()
 
 
+async def test_acknowledgements_go_together_and_before_whoever_made_them_leaves(connection: NatsConnection) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    wanted = spec(f"{space}.>")
+    leaving = NatsPullConsumer(connection, wanted)
+    await NatsPublisher(connection).publish_batch([message(space, number) for number in range(3)])
+    for _ in range(3):
+        await leaving.ack(await leaving.fetch(batch=1, wait_seconds=LONG_SECONDS))
+    await leaving.close()
+
+    info = await connection.session().client.jsm().consumer_info(EVENTS_STREAM, wanted.durable)
+
+    assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, info.delivered.stream_seq)
+
+
+async def test_acknowledgements_that_nothing_follows_are_sent_by_themselves(connection: NatsConnection) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    wanted = spec(f"{space}.>")
+    consumer = NatsPullConsumer(connection, wanted)
+    await NatsPublisher(connection).publish_batch([message(space, 1)])
+    manager = connection.session().client.jsm()
+
+    async def pending() -> int:
+        info = await manager.consumer_info(EVENTS_STREAM, wanted.durable)
+        return int(info.num_ack_pending or 0)
+
+    deliveries = await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS)
+    assert await pending() == 1
+    await consumer.ack(deliveries)
+
+    async def is_settled() -> bool:
+        return await pending() == 0
+
+    await until(is_settled)
+    await consumer.close()
+
+
+async def test_an_acknowledgement_that_holds_back_what_comes_next_does_not_wait_for_others(
+    connection: NatsConnection,
+) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    consumer = NatsPullConsumer(connection, spec(f"{space}.>", max_ack_pending=1))
+    await NatsPublisher(connection).publish_batch([message(space, 1)])
+
+    await consumer.ack(await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS))
+
+    assert consumer._acks == []
+    await consumer.close()
+
+
 async def test_a_consumer_of_what_is_new_hears_nothing_old(connection: NatsConnection) -> None:
     space = f"noetl.events.{uuid4().hex}"
     publisher = NatsPublisher(connection)

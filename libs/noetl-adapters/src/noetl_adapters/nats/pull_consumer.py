@@ -23,6 +23,10 @@ from noetl_adapters.nats.consumers import (
 from noetl_adapters.nats.pull_requests import PullRequests
 
 _ACK, _NAK, _TERM, _IN_PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+ACK_SECONDS = 0.025
+MOST_ACKS = 64
+"""Nobody waits for an acknowledgement: they are sent together, after so long or so many. Unless they hold back what
+comes next; then each is sent at once."""
 
 
 class NatsPullConsumer:
@@ -41,6 +45,9 @@ class NatsPullConsumer:
         self._requests: PullRequests | None = None
         self._last_delivery: datetime | None = None
         self._opening = asyncio.Lock()
+        self._acks: list[bytes] = []
+        self._most_acks = min(MOST_ACKS, spec.max_ack_pending // 4)
+        self._ack_timer: asyncio.TimerHandle | None = None
 
     async def fetch(self, *, batch: int, wait_seconds: float) -> tuple[Delivery, ...]:
         """Return as soon as there is one, with whatever else is there; raises `Unavailable` without NATS."""
@@ -66,7 +73,12 @@ class NatsPullConsumer:
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:
         """They are dealt with; should this get lost, they come again."""
-        await self._settle(deliveries, _ACK)
+        client = self._connection.session().client
+        self._acks += [frames.publish(delivery.receipt, _ACK) for delivery in deliveries]
+        if len(self._acks) >= self._most_acks:
+            await self._settle((), _ACK)
+        elif self._ack_timer is None:
+            self._ack_timer = client.loop.call_later(ACK_SECONDS, self._send_acks)
 
     async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
         """They are to come again, to whoever asks first."""
@@ -91,6 +103,7 @@ class NatsPullConsumer:
 
     async def close(self) -> None:
         """Give back what was delivered and not fetched; the place in the stream stays."""
+        self._send_acks()
         requests, self._requests = self._requests, None
         if requests is not None:
             with suppress(NoetlError):
@@ -136,6 +149,22 @@ class NatsPullConsumer:
 
     async def _settle(self, deliveries: Iterable[Delivery], verdict: bytes) -> None:
         client = self._connection.session().client
-        client.send(b"".join([frames.publish(delivery.receipt, verdict) for delivery in deliveries]))
+        client.send(
+            b"".join([*self._taken_acks(), *[frames.publish(delivery.receipt, verdict) for delivery in deliveries]])
+        )
         if client.room is not None:
             await asyncio.shield(client.room)
+
+    def _send_acks(self) -> None:
+        """What gets lost with the connection comes again."""
+        acks = self._taken_acks()
+        if acks:
+            with suppress(Unavailable):
+                self._connection.session().client.send(b"".join(acks))
+
+    def _taken_acks(self) -> list[bytes]:
+        acks, self._acks = self._acks, []
+        timer, self._ack_timer = self._ack_timer, None
+        if timer is not None:
+            timer.cancel()
+        return acks
