@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import asyncpg
 from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Unavailable
+
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 
 SESSION_SETTINGS: Mapping[str, str] = {
     "lock_timeout": "3s",
@@ -38,22 +41,19 @@ async def open_pool(
     application_name: str,
     connect_timeout: float = 10.0,
     settings: Mapping[str, str] | None = None,
-) -> asyncpg.Pool:
+) -> ConnectionPool:
     """A pool whose sessions have time limits; fails as `Unavailable` when the server is away."""
+    connect = partial(
+        asyncpg.connect,
+        dsn,
+        timeout=connect_timeout,
+        command_timeout=10.0,
+        server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
+    )
+    pool = ConnectionPool(connect, min_size=min_size, max_size=max_size)
     async with translated():
-        return await asyncpg.create_pool(
-            dsn,
-            min_size=min_size,
-            max_size=max_size,
-            timeout=connect_timeout,
-            command_timeout=10.0,
-            reset=_keep,
-            server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
-        )
-
-
-async def _keep(_connection: asyncpg.Connection) -> None:
-    """Our statements leave nothing behind in a session, so giving it back costs no round trip."""
+        await pool.open()
+    return pool
 
 
 @asynccontextmanager
