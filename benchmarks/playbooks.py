@@ -24,6 +24,7 @@ _SCOPE = Scope(tenant_id=TENANT, organization_id=ORGANIZATION)
 _WARM_UP = 15
 _TIMEOUT_SECONDS = 60.0
 _COMMITS = 4
+_PARTS = 8
 _EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "playbooks" / "two_steps.yaml"
 _NOOP = """
 apiVersion: noetl.io/v2
@@ -123,6 +124,7 @@ async def _runner(channel: grpc.aio.Channel, content: str) -> _Runner:
 
 def _latency_figures(group: str, runs: list[Run]) -> list[Figure]:
     figures = latency_figures(group, "execute to terminal", [run.seconds for run in runs], goal_ms=GOAL_MS)
+    figures += _of_parts(group, [run.seconds for run in runs])
     figures += latency_figures(group, "execute call", [run.execute_seconds for run in runs])
     usual = [run.commit_seconds for run in runs if len(run.commit_seconds) == _COMMITS]
     names = ("planned and claimed", "first step done", "second step done")
@@ -133,3 +135,15 @@ def _latency_figures(group: str, runs: list[Run]) -> list[Figure]:
             label = f"commit to commit, until {name}: p50"
             figures.append(Figure(group=group, name=label, value=value, unit="ms", samples=len(gaps)))
     return figures
+
+
+def _of_parts(group: str, seconds: list[float]) -> list[Figure]:
+    """How far the machine itself moved meanwhile: the same work, a moment later."""
+    size = len(seconds) // _PARTS
+    if not size:
+        return []
+    each = sorted(median(seconds[part * size : (part + 1) * size]) * 1000 for part in range(_PARTS))
+    return [
+        Figure(group=group, name=f"  p50 of the {name} of {_PARTS} parts", value=value, unit="ms", samples=size)
+        for name, value in (("fastest", each[0]), ("slowest", each[-1]))
+    ]

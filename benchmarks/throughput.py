@@ -22,6 +22,8 @@ from benchmarks.stack import Stack
 
 ROUNDS = 3
 GOAL = Goal(bound=0.5, at_least=True)
+"""Of the write path alone, in bulk: plain INSERTs give nobody anything to do, while what is appended is published,
+folded and decided on by four services that would have the same processors here, and others elsewhere (ADR 0070)."""
 _CLIENTS = 2
 _WARM_UP_SECONDS = 0.5
 
@@ -140,7 +142,14 @@ class _Rounds:
         return [
             Figure(group=group, name="appended", value=median(rates[0]), unit="events/s", samples=ROUNDS),
             Figure(group=group, name="inserted plainly", value=median(rates[1]), unit="events/s", samples=ROUNDS),
-            Figure(group=group, name="share", value=median(ratios), unit="", goal=GOAL, samples=ROUNDS),
+            Figure(
+                group=group,
+                name="share",
+                value=median(ratios),
+                unit="",
+                goal=GOAL if alone else None,
+                samples=ROUNDS,
+            ),
             *processor_figures(group, "event", used, sum(timing.events for timing in appended)),
         ]
 

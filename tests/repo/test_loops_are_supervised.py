@@ -19,6 +19,7 @@ PROCESS = "belongs to a child process, whose end ends it, and whose calls have d
 UNSUPERVISED = {
     "noetl_adapters/nats/connection.py:start": "for benchmarks and tests; services supervise `run`",
     "noetl_adapters/payload/tiers.py:_from_store": ONE_PIECE,
+    "noetl_adapters/postgres/connection_pool.py:give_back": ONE_PIECE,
     "noetl_adapters/spark/driver.py:cancel": PROCESS,
     "noetl_adapters/spark/driver.py:main": PROCESS,
     "noetl_adapters/spark/driver_process.py:__init__": PROCESS,

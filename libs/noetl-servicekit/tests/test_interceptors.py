@@ -1,6 +1,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from noetl_contracts.channel import open_channel
 from noetl_contracts.status import DETAILS_KEY, raising_noetl_errors
 from noetl_core.errors import LeaseLost, NoetlError, NotAuthenticated, PlaybookInvalid, Problem
-from noetl_servicekit.callers import current_caller
+from noetl_servicekit.callers import call_fields, current_caller
 from noetl_servicekit.env import Address
 from noetl_servicekit.grpc_server import serve_grpc
 from noetl_servicekit.health import Health
@@ -121,6 +122,12 @@ async def tracing(spans: InMemorySpanExporter) -> AsyncIterator[Tracing]:
 
 @pytest.fixture
 async def channel(desk: Desk, metrics: MetricSet, tracing: Tracing, tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
+    async with served(desk, metrics, tmp_path) as channel:
+        yield channel
+
+
+@asynccontextmanager
+async def served(desk: Desk, metrics: MetricSet, tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
     path = tmp_path / "tokens.json"
     ada = {"name": "ada", "tenant_id": "acme", "organization_id": "data", "role": "writer"}
     path.write_text(json.dumps({"tokens": [{**ada, "token_sha256": token_sha256("secret-a")}]}))
@@ -217,6 +224,35 @@ async def test_methods_of_every_kind_know_their_caller(channel: grpc.aio.Channel
 
     assert failures == [None] * 5
     assert set(desk.seen) == {"ada"}
+
+
+async def test_lines_of_the_log_say_whose_call_they_are_of_and_nothing_after_it(
+    channel: grpc.aio.Channel, desk: Desk
+) -> None:
+    told: list[dict[str, str]] = []
+    desk.act = lambda: told.append(call_fields())
+
+    await ask(channel)(b"x")
+    [answer async for answer in list_(channel)(b"x", timeout=30)]
+
+    of_ada = {"caller": "ada", "tenant_id": "acme", "organization_id": "data"}
+    assert told == [{"rpc_method": f"/{SERVICE}/{method}", **of_ada} for method in ("Ask", "List")]
+    assert call_fields() == {}
+
+
+async def test_where_nobody_keeps_spans_a_call_still_has_an_id_of_its_own_in_the_trace_of_its_caller(
+    desk: Desk, metrics: MetricSet, tmp_path: Path
+) -> None:
+    told: list[str | None] = []
+    desk.act = lambda: told.append(current_traceparent())
+
+    async with served(desk, metrics, tmp_path) as channel:
+        await ask(channel)(b"x")
+        await ask(channel)(b"x")
+
+    assert [TRACE_ID in (one or "") for one in told] == [True, True]
+    assert len({TRACEPARENT, *told}) == 3
+    assert current_traceparent() is None
 
 
 async def test_nobody_gets_in_without_a_token_that_somebody_has(channel: grpc.aio.Channel, desk: Desk) -> None:

@@ -12,7 +12,7 @@ import pytest
 from noetl_adapters.postgres.event_log import COPY_FROM_ROWS, PostgresEventLog
 from noetl_adapters.postgres.event_rows import EVENTS_PER_ROW
 from noetl_adapters.postgres.leases import PostgresShardLeases
-from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_sessions
+from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.pool import open_pool
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit
@@ -75,7 +75,7 @@ async def admin(installed_dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 async def outbox(installed_dsn: str) -> AsyncIterator[PostgresOutbox]:
-    pool = open_outbox_sessions(f"{installed_dsn}?role=noetl_publisher", application_name="test")
+    pool = open_outbox_pool(f"{installed_dsn}?role=noetl_publisher", application_name="test")
     yield PostgresOutbox(pool)
     await pool.close()
 

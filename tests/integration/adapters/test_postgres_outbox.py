@@ -7,10 +7,10 @@ import asyncpg
 import pytest
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener
 from noetl_adapters.postgres.commit_signal import PostgresCommitSignal
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.migrate import migrate
-from noetl_adapters.postgres.outbox import MOST_PASSED_OVER, PostgresOutbox, open_outbox_sessions
+from noetl_adapters.postgres.outbox import MOST_PASSED_OVER, PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.outbox_leases import PostgresOutboxLeases
-from noetl_adapters.postgres.sessions import PostgresSessions
 from noetl_cli.db import mark_restored
 from noetl_contracts.subjects import LOG_BRANCH
 from noetl_core.errors import Unavailable
@@ -52,8 +52,8 @@ async def admin(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @pytest.fixture
-async def pool(dsn: str) -> AsyncIterator[PostgresSessions]:
-    pool = open_outbox_sessions(dsn + AS_PUBLISHER, application_name="test", max_size=5)
+async def pool(dsn: str) -> AsyncIterator[ConnectionPool]:
+    pool = open_outbox_pool(dsn + AS_PUBLISHER, application_name="test", max_size=5)
     yield pool
     await pool.close()
 
@@ -75,7 +75,7 @@ class TestPostgresOutbox(OutboxCompliance):
     admin: asyncpg.Connection
 
     @pytest.fixture
-    def outbox(self, pool: PostgresSessions, admin: asyncpg.Connection) -> PostgresOutbox:
+    def outbox(self, pool: ConnectionPool, admin: asyncpg.Connection) -> PostgresOutbox:
         self.admin = admin
         return PostgresOutbox(pool)
 
@@ -101,7 +101,7 @@ class TestPostgresOutbox(OutboxCompliance):
 
     @pytest.mark.parametrize("name", ["take", "delete_and_take"])
     async def test_a_long_outbox_is_read_by_its_index_whatever_the_plan_was_made_for(
-        self, pool: PostgresSessions, name: str
+        self, pool: ConnectionPool, name: str
     ) -> None:
         statement = PostgresOutbox(pool)._sql[name]
         for place, value in (("$1", "ARRAY[0, 1]"), ("$2", "500"), ("$3", "ARRAY[1, 2]")):
@@ -130,7 +130,7 @@ class TestPostgresOutbox(OutboxCompliance):
         assert await admin.fetchval("SELECT count(*) FROM noetl.outbox") == 2
 
     async def test_a_database_that_is_away_is_unavailable(self, postgres_server: PostgresBackend) -> None:
-        pool = open_outbox_sessions("postgresql://nobody@127.0.0.1:9/none", application_name="test")
+        pool = open_outbox_pool("postgresql://nobody@127.0.0.1:9/none", application_name="test")
 
         with pytest.raises(Unavailable):
             await PostgresOutbox(pool).take({0}, limit=1)
@@ -139,7 +139,7 @@ class TestPostgresOutbox(OutboxCompliance):
 
 class TestPostgresOutboxLeases(OutboxLeasesCompliance):
     @pytest.fixture
-    def leases(self, pool: PostgresSessions) -> OutboxLeases:
+    def leases(self, pool: ConnectionPool) -> OutboxLeases:
         return PostgresOutboxLeases(pool)
 
     async def let_pass(self, seconds: float) -> None:
@@ -156,7 +156,7 @@ class TestPostgresOutboxLeases(OutboxLeasesCompliance):
 
 async def test_a_database_without_a_schema_is_not_ready_yet(postgres_server: PostgresBackend) -> None:
     with fresh_database(postgres_server) as empty:
-        pool = open_outbox_sessions(empty, application_name="test")
+        pool = open_outbox_pool(empty, application_name="test")
         with pytest.raises(Unavailable, match="not been set up"):
             await PostgresOutboxLeases(pool).shard_count()
         await pool.close()
@@ -209,7 +209,7 @@ async def listen_for_ever(dsn: str, signal: PostgresCommitSignal) -> None:
 
 
 async def test_messages_are_marked_with_the_branch_of_the_log_that_a_restore_changes(
-    pool: PostgresSessions, admin: asyncpg.Connection, dsn: str
+    pool: ConnectionPool, admin: asyncpg.Connection, dsn: str
 ) -> None:
     await insert(admin, range(1), shard=0)
     (before,) = await PostgresOutbox(pool).take([0], limit=10)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -23,6 +24,8 @@ _TWO_VALUES: Final = frozenset({"result", "payloads"})
 _COARSE_TO_FINE: Final = ("tenant", "org", "region", "zone", "cluster", "node", "worker")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_]*")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_.~/-]*")
+"""Segments that percent-encoding leaves as they are, as nearly all are, and what stands between them."""
 _UNSAFE_IN_SUBJECT: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -72,6 +75,9 @@ class Locator:
             raise LocatorInvalid(f"places go from coarse to fine, as in {'/'.join(_COARSE_TO_FINE)}, not {keys}")
 
     def __str__(self) -> str:
+        joined = "/".join(self.segments)
+        if _PLAIN.fullmatch(joined) and joined.count("/") == len(self.segments) - 1:
+            return SCHEME + joined
         return SCHEME + "/".join(quote(segment, safe="") for segment in self.segments)
 
     def pairs(self) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -105,10 +111,16 @@ class Locator:
 
 def parse(text: str) -> Locator:
     """Read a locator; only its one spelling is accepted, because locators are compared and joined as text."""
+    return _remembered(text) if len(text) <= _REMEMBERED_CHARACTERS else _parsed(text)
+
+
+def _parsed(text: str) -> Locator:
     if not text.startswith(SCHEME):
         raise LocatorInvalid(f"a locator starts with {SCHEME}, not {text[: len(SCHEME)]!r}")
     if "?" in text or "#" in text:
         raise LocatorInvalid("a locator has no query and no fragment")
+    if _PLAIN.fullmatch(text, len(SCHEME)):
+        return Locator(tuple(text[len(SCHEME) :].split("/")))
     try:
         segments = tuple(unquote(part, errors="strict") for part in text[len(SCHEME) :].split("/"))
     except UnicodeDecodeError as exc:
@@ -117,6 +129,11 @@ def parse(text: str) -> Locator:
     if str(locator) != text:
         raise LocatorInvalid(f"the locator is spelled {str(locator)!r}, not {text!r}")
     return locator
+
+
+_REMEMBERED_CHARACTERS: Final = 512
+_remembered = lru_cache(maxsize=1024)(_parsed)
+"""A reference is read by everybody through whose hands it goes; a long text would be kept for nobody."""
 
 
 def worker_locator(

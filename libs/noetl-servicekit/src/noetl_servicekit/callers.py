@@ -23,8 +23,10 @@ class Role(Enum):
     """One of NoETL's own processes, which may act for any tenant."""
 
     def includes(self, other: "Role") -> bool:
-        order = list(Role)
-        return order.index(self) >= order.index(other)
+        return _RANKS[self] >= _RANKS[other]
+
+
+_RANKS: Final = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Caller:
 
 
 _caller: Final[ContextVar[Caller | None]] = ContextVar("noetl_caller", default=None)
+_method: Final[ContextVar[str]] = ContextVar("noetl_method", default="")
 
 
 def current_caller() -> Caller:
@@ -70,3 +73,20 @@ def calling_as(caller: Caller) -> Iterator[None]:
         yield
     finally:
         _caller.reset(token)
+
+
+def answer_as(caller: Caller, method: str) -> None:
+    """From here on our task works for this caller: a call has a task of its own, so nothing is put back."""
+    _caller.set(caller)
+    _method.set(method)
+
+
+def call_fields() -> dict[str, str]:
+    """What lines of the log say of the call that is being answered."""
+    method, caller = _method.get(), _caller.get()
+    if not method or caller is None:
+        return {}
+    fields = {"rpc_method": method, "caller": caller.name}
+    if caller.tenant_id != ANY:
+        fields |= {"tenant_id": caller.tenant_id, "organization_id": caller.organization_id}
+    return fields

@@ -2,24 +2,29 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
 import grpc
 from noetl_contracts.channel import AUTHORIZATION_KEY, TRACEPARENT_KEY
 from noetl_contracts.status import to_grpc_status
 from noetl_core.errors import NoetlError, Overloaded
-from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
-from noetl_servicekit.callers import ANY, Caller, calling_as
-from noetl_servicekit.logging import get_logger, log_fields
+from noetl_servicekit.callers import answer_as
+from noetl_servicekit.logging import get_logger
 from noetl_servicekit.server_call import CallInterceptor, Context, Method, Work
 from noetl_servicekit.stage_tokens import StageCaller
 from noetl_servicekit.telemetry import GrpcServerMetrics, MethodMetrics
 from noetl_servicekit.tokens import Tokens
-from noetl_servicekit.tracing import current_trace_id, mark_failed, span
+from noetl_servicekit.tracing import (
+    continue_trace,
+    current_span,
+    current_trace_id,
+    keeps_spans,
+    mark_failed,
+    span,
+)
 
 logger = get_logger()
 
@@ -65,10 +70,14 @@ class ServiceCalls(CallInterceptor):
     async def run(self, method: Method, work: Work, request: Any, context: Context) -> Any:
         if method.is_infrastructure:
             return await self._count(method, work, request, context)
+        parent = context.header(TRACEPARENT_KEY)
+        if not keeps_spans():
+            continue_trace(parent)
+            return await self._count(method, work, request, context)
         # The span carries the method's name, as tracing tools expect.
         with span(
             "grpc.server",
-            parent=context.header(TRACEPARENT_KEY),
+            parent=parent,
             kind=SpanKind.SERVER,
             attributes={"rpc.system": "grpc", "rpc.service": method.service, "rpc.method": method.name},
             marks_failure=False,  # a refusal is an answer
@@ -85,62 +94,64 @@ class ServiceCalls(CallInterceptor):
             return answer
 
     async def _count(self, method: Method, work: Work, request: Any, context: Context) -> Any:
+        """Every error of ours becomes a status with typed details; what is not ours is hidden. All are counted."""
         metrics = self._of_method.get(method.full_name)
         if metrics is None:
             metrics = self._of_method[method.full_name] = MethodMetrics(self._metrics, method.full_name)
         started_at = self._clock()
         metrics.started.inc()
         metrics.in_flight.inc()
-        code = grpc.StatusCode.OK
+        code, has_room = grpc.StatusCode.OK, False
         try:
-            return await self._translate(method, work, request, context)
+            if not method.is_infrastructure:
+                self._let_in(method)
+                has_room = True
+                self._authenticate(method, context)
+            return await work(request, context)
         except BaseException as exc:
-            code = status_code(context, exc)
-            raise
+            try:
+                await _translate(method, context, exc)
+            except BaseException as told:
+                code = status_code(context, told)
+                raise
+            raise AssertionError("an error that is told is raised") from exc
         finally:
+            if has_room:
+                self._under_way[method.lasts] -= 1
             metrics.in_flight.dec()
             metrics.handled(code.name).inc()
             metrics.handling.observe(self._clock() - started_at)
 
-    async def _translate(self, method: Method, work: Work, request: Any, context: Context) -> Any:
-        """Every error of ours becomes a status with typed details; what is not ours is hidden."""
-        try:
-            if method.is_infrastructure:
-                return await work(request, context)
-            with self._room(method):
-                caller = self._tokens.authenticate(context.header(AUTHORIZATION_KEY))
-                if isinstance(caller, StageCaller):
-                    caller.require_method(method.full_name)
-                # Nobody gets further without a token; whose it is, is known to everything below.
-                with calling_as(caller), log_fields(rpc_method=method.full_name, **_log_fields(caller)):
-                    return await work(request, context)
-        except grpc.aio.AbortError:  # a method that chose its status itself
-            raise
-        except NoetlError as exc:
-            logger.debug("rpc.refused", rpc_method=method.full_name, code=exc.code, reason=exc.message)
-            await context.abort_with_status(to_grpc_status(exc))
-        except Exception as exc:
-            if context.done() or context.cancelled():
-                raise  # the caller hung up, and the write that told us so is no failure
-            await _fail(method, context, exc)
-
-    @contextmanager
-    def _room(self, method: Method) -> Iterator[None]:
+    def _let_in(self, method: Method) -> None:
         """A flood waits at its source: what is not let in holds no request, no connection and no queue here."""
-        if self._under_way[method.lasts] >= self._at_most[method.lasts]:
-            raise Overloaded(
-                f"{self._under_way[method.lasts]} calls are under way already", retry_seconds=RETRY_SECONDS
-            )
-        self._under_way[method.lasts] += 1
-        try:
-            yield
-        finally:
-            self._under_way[method.lasts] -= 1
+        under_way = self._under_way[method.lasts]
+        if under_way >= self._at_most[method.lasts]:
+            raise Overloaded(f"{under_way} calls are under way already", retry_seconds=RETRY_SECONDS)
+        self._under_way[method.lasts] = under_way + 1
+
+    def _authenticate(self, method: Method, context: Context) -> None:
+        """Nobody gets further without a token; whose it is, is known to everything below."""
+        caller = self._tokens.authenticate(context.header(AUTHORIZATION_KEY))
+        if isinstance(caller, StageCaller):
+            caller.require_method(method.full_name)
+        answer_as(caller, method.full_name)
 
 
-async def _fail(method: Method, context: Context, exc: Exception) -> None:
+async def _translate(method: Method, context: Context, exc: BaseException) -> NoReturn:
+    """Raises, always."""
+    if isinstance(exc, grpc.aio.AbortError) or not isinstance(exc, Exception):
+        raise exc  # a method that chose its status itself; or the call was cancelled
+    if isinstance(exc, NoetlError):
+        logger.debug("rpc.refused", rpc_method=method.full_name, code=exc.code, reason=exc.message)
+        await context.abort_with_status(to_grpc_status(exc))
+    if context.done() or context.cancelled():
+        raise exc  # the caller hung up, and the write that told us so is no failure
+    await _fail(method, context, exc)
+
+
+async def _fail(method: Method, context: Context, exc: Exception) -> NoReturn:
     logger.error("rpc.failed", rpc_method=method.full_name, error=type(exc).__qualname__, exc_info=exc)
-    mark_failed(trace.get_current_span(), exc)
+    mark_failed(current_span(), exc)
     trace_id = current_trace_id()
     facts = {"trace_id": trace_id} if trace_id is not None else {}
     await context.abort_with_status(to_grpc_status(NoetlError("internal error", **facts)))
@@ -159,13 +170,3 @@ def _note_status(current: Span, code: grpc.StatusCode) -> None:
     current.set_attribute("rpc.grpc.status_code", code.value[0])
     if code in _SERVER_FAULTS:
         current.set_status(Status(StatusCode.ERROR, code.name))
-
-
-def _log_fields(caller: Caller) -> dict[str, str]:
-    if caller.tenant_id == ANY:
-        return {"caller": caller.name}
-    return {
-        "caller": caller.name,
-        "tenant_id": caller.tenant_id,
-        "organization_id": caller.organization_id,
-    }

@@ -6,17 +6,15 @@ from collections.abc import MutableMapping
 from typing import Any, Final, TextIO, cast
 
 from noetl_contracts.lean_imports import without
-from opentelemetry import trace
 
+from noetl_servicekit.callers import call_fields
 from noetl_servicekit.redaction import redact
+from noetl_servicekit.tracing import current_span
 
 # It would load that for tracebacks in colours, which no service writes: a sixth of a worker's start.
 with without("rich"):
     import structlog
     from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
-
-log_fields: Final = structlog.contextvars.bound_contextvars
-"""What is logged meanwhile has these fields."""
 
 FORMATS: Final = ("json", "console")
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -60,6 +58,7 @@ def configure_logging(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
         _Identity(service=service, instance=instance),
+        _add_call,
         _add_trace,
     ]
     rendering = _rendering(log_format, colors=output.isatty())
@@ -111,8 +110,15 @@ class _Identity:
         return event
 
 
+def _add_call(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """For whom, where a call is being answered: put together for those that log, and not for every call."""
+    for name, value in call_fields().items():
+        event.setdefault(name, value)
+    return event
+
+
 def _add_trace(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    context = trace.get_current_span().get_span_context()
+    context = current_span().get_span_context()
     if context.is_valid:
         event["trace_id"] = f"{context.trace_id:032x}"
         event["span_id"] = f"{context.span_id:016x}"

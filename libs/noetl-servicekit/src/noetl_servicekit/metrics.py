@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
-    Counter,
-    Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     generate_latest,
 )
+
+from noetl_servicekit.instruments import Counter, Gauge, Histogram, Instrument
+
+Made = TypeVar("Made", bound=Instrument)
 
 LATENCY_BUCKETS: Final = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
@@ -65,11 +66,11 @@ class MetricSet:
         if not name.endswith("_total"):
             raise ValueError(f"counter {name!r} must end in _total, as it is shown")
         self._declare(name, "counter", help_text, labels)
-        return Counter(name, help_text, labels, registry=self.registry)
+        return self._registered(Counter(name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Gauge:
         self._declare(name, "gauge", help_text, labels)
-        return Gauge(name, help_text, labels, registry=self.registry)
+        return self._registered(Gauge(name, help_text, labels))
 
     def histogram(
         self,
@@ -80,7 +81,7 @@ class MetricSet:
         buckets: Sequence[float] = LATENCY_BUCKETS,
     ) -> Histogram:
         self._declare(name, "histogram", help_text, labels)
-        return Histogram(name, help_text, labels, buckets=buckets, registry=self.registry)
+        return self._registered(Histogram(name, help_text, labels, buckets=buckets))
 
     def render(self) -> tuple[bytes, str]:
         """What `/metrics` answers: body and content type."""
@@ -98,6 +99,10 @@ class MetricSet:
         """The sum of a sample over all its labels."""
         families = self.registry.collect()
         return sum(sample.value for family in families for sample in family.samples if sample.name == name)
+
+    def _registered(self, made: Made) -> Made:
+        self.registry.register(made)
+        return made
 
     def _declare(self, name: str, kind: str, help_text: str, labels: Sequence[str]) -> None:
         self._declared.append(MetricSpec(name=name, kind=kind, help=help_text, labels=tuple(labels)))

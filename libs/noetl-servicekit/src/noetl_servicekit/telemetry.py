@@ -1,8 +1,8 @@
 """The metrics that every service has, whatever it does."""
 
 from noetl_core.topology import Topology
-from prometheus_client import Counter
 
+from noetl_servicekit.instruments import Counter
 from noetl_servicekit.metrics import MetricSet
 
 

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
+from types import TracebackType
 from typing import Final
 
 from noetl_core.errors import NoetlError
 from noetl_core.topology import Topology
 from opentelemetry import trace
-from opentelemetry.context import Context, attach, detach
+from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
@@ -50,6 +52,8 @@ class _Current:
 
 
 _current: Final = _Current()
+_quiet: Final[ContextVar[Span]] = ContextVar("noetl_quiet_span", default=trace.INVALID_SPAN)
+"""The span that we are in, where nobody keeps spans."""
 
 
 def start_tracing(
@@ -83,7 +87,6 @@ def _place(topology: Topology) -> dict[str, str]:
     return {name: value for name, value in known.items() if value}
 
 
-@contextmanager
 def span(
     name: str,
     *,
@@ -91,19 +94,56 @@ def span(
     kind: SpanKind = SpanKind.INTERNAL,
     attributes: Mapping[str, AttributeValue] | None = None,
     marks_failure: bool = True,
-) -> Iterator[Span]:
+) -> AbstractContextManager[Span]:
     """A span around the block and everything awaited in it; `parent` is a traceparent from elsewhere.
 
     A parent that is missing or malformed leaves the span where it is: below the current one, if any.
     """
     tracer = _current.tracer()
     if tracer is None:
-        token = attach(trace.set_span_in_context(_ids_below(parent)))
-        try:
-            yield trace.get_current_span()
-        finally:
-            detach(token)
-        return
+        return _QuietSpan(parent)
+    return _kept_span(tracer, name, parent=parent, kind=kind, attributes=attributes, marks_failure=marks_failure)
+
+
+def keeps_spans() -> bool:
+    """Whether somebody gets the spans of this process."""
+    return _current.tracer() is not None
+
+
+def continue_trace(parent: str | None) -> None:
+    """As a span that lasts as long as the task that we are in, where nobody keeps spans: nothing is put back."""
+    _quiet.set(_ids_below(parent))
+
+
+class _QuietSpan:
+    """Ids for the length of a block. No generator and none of the library's contexts: every call pays for it."""
+
+    __slots__ = ("_parent", "_token")
+
+    def __init__(self, parent: str | None) -> None:
+        self._parent = parent
+
+    def __enter__(self) -> Span:
+        current = _ids_below(self._parent)
+        self._token: Token[Span] = _quiet.set(current)
+        return current
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _quiet.reset(self._token)
+
+
+@contextmanager
+def _kept_span(
+    tracer: Tracer,
+    name: str,
+    *,
+    parent: str | None,
+    kind: SpanKind,
+    attributes: Mapping[str, AttributeValue] | None,
+    marks_failure: bool,
+) -> Iterator[Span]:
     with tracer.start_as_current_span(
         name,
         context=_extract(parent),
@@ -120,6 +160,11 @@ def span(
             raise
 
 
+def current_span() -> Span:
+    """The one that we are in; an invalid one where there is none."""
+    return _quiet.get() if _current.tracer() is None else trace.get_current_span()
+
+
 def mark_failed(failed: Span, exc: Exception) -> None:
     """Our own errors are said by their code; a stranger is recorded with its stack."""
     if isinstance(exc, NoetlError):
@@ -133,7 +178,7 @@ def mark_failed(failed: Span, exc: Exception) -> None:
 
 def current_traceparent() -> str | None:
     """The W3C `traceparent` of the current span: what goes into metadata, outbox rows and NATS headers."""
-    context = trace.get_current_span().get_span_context()
+    context = current_span().get_span_context()
     if not context.is_valid:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
@@ -141,7 +186,7 @@ def current_traceparent() -> str | None:
 
 def current_trace_id() -> str | None:
     """The id to look for in the logs of every service."""
-    context = trace.get_current_span().get_span_context()
+    context = current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else None
 
 
@@ -149,7 +194,7 @@ def _ids_below(parent: str | None) -> Span:
     """A span that nobody keeps: it has an id of its own in the trace of its parent, and nothing to remember."""
     above = _context_of(parent) if parent is not None else None
     if above is None:
-        above = trace.get_current_span().get_span_context()
+        above = _quiet.get().get_span_context()
     is_root = not above.is_valid
     return NonRecordingSpan(
         SpanContext(

@@ -335,7 +335,7 @@ class Api:
             settings=LOOKUPS,
         )
         self._group.on_stop(pool.close)
-        self._metrics.watch_pool(name, lambda: (pool.get_size() - pool.get_idle_size()) / max_size)
+        self._metrics.watch_pool(name, lambda: (pool.size - pool.idle_size) / max_size)
         return pool
 
     async def _check_installation(self, leases: PostgresShardLeases) -> None:

@@ -11,7 +11,7 @@ from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.publisher import NatsPublisher
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener
 from noetl_adapters.postgres.commit_signal import PostgresCommitSignal
-from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_sessions
+from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.outbox_leases import PostgresOutboxLeases
 from noetl_core.ports.outbox import OutboxPublisher
 from noetl_servicekit.bus_reports import log_bus_report
@@ -46,15 +46,15 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     addresses = {} if once else await _serve(group, settings)
     metrics = PublisherMetrics(group.metrics)
     instance = group.settings.instance
-    sessions = open_outbox_sessions(settings.postgres_dsn, application_name=instance)
-    group.on_stop(sessions.close)
+    pool = open_outbox_pool(settings.postgres_dsn, application_name=instance)
+    group.on_stop(pool.close)
     bus = NatsConnection(settings.nats_url, name=instance, token=settings.nats_token or None, report=log_bus_report)
     group.loop("nats-connection", bus.run)
     group.health.check("nats", lambda: None if bus.connected else "NATS is away")
-    outbox = PostgresOutbox(sessions)
+    outbox = PostgresOutbox(pool)
     signal = PostgresCommitSignal()
     drain = Drain(
-        PostgresOutboxLeases(sessions),
+        PostgresOutboxLeases(pool),
         PublishBatch(
             outbox,
             NatsPublisher(

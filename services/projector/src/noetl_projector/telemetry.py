@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-import prometheus_client
+from noetl_servicekit import instruments
 from noetl_servicekit.metrics import LAG_BUCKETS, SIZE_BUCKETS, MetricSet
 
 _SHARD: Final = ("shard_id",)
@@ -14,7 +14,7 @@ NO_SHARD: Final = ""
 """Of messages that do not say where they belong."""
 
 
-def count_by_shard(counter: prometheus_client.Counter, shards: Iterable[int | str]) -> None:
+def count_by_shard(counter: instruments.Counter, shards: Iterable[int | str]) -> None:
     """Count each under its shard."""
     for shard, number in Counter(shards).items():
         counter.labels(str(shard)).inc(number)

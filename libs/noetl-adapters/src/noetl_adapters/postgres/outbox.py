@@ -18,9 +18,9 @@ from noetl_core.ports.outbox import Backlog, OutboxRow
 from noetl_core.values import maker, new_tuple
 
 from noetl_adapters.postgres.arrays import numbers
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import SESSION_SETTINGS, translated
 from noetl_adapters.postgres.queries import load_queries
-from noetl_adapters.postgres.sessions import PostgresSessions
 
 COUNTED_ROWS = 100_000
 """How far a backlog is counted."""
@@ -37,8 +37,8 @@ _DRAIN_SETTINGS = {
 }
 
 
-def open_outbox_sessions(dsn: str, *, application_name: str, max_size: int = 2) -> PostgresSessions:
-    """Connections for draining."""
+def open_outbox_pool(dsn: str, *, application_name: str, max_size: int = 2) -> ConnectionPool:
+    """Connections for draining; they are made when needed, so that a process can start before its database."""
 
     async def connect() -> asyncpg.Connection:
         connection = await asyncpg.connect(
@@ -54,7 +54,7 @@ def open_outbox_sessions(dsn: str, *, application_name: str, max_size: int = 2) 
             raise
         return connection
 
-    return PostgresSessions(connect, max_size=max_size)
+    return ConnectionPool(connect, max_size=max_size)
 
 
 async def _mark_log_branch(connection: asyncpg.Connection) -> None:
@@ -68,8 +68,8 @@ async def _mark_log_branch(connection: asyncpg.Connection) -> None:
 class PostgresOutbox:
     """Reads and deletes rows; whoever calls has leased their shards."""
 
-    def __init__(self, sessions: PostgresSessions) -> None:
-        self._sessions = sessions
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
         self._sql = load_queries("outbox.sql")
 
     async def take(
@@ -83,19 +83,19 @@ class PostgresOutbox:
             return ()
         statement = self._sql["delete_and_take" if published else "take"]
         async with translated():
-            rows = await self._sessions.fetch(statement, _shard_numbers(frozenset(shards)), limit, *_ids(published))
+            rows = await self._pool.fetch(statement, _shard_numbers(frozenset(shards)), limit, *_ids(published))
         return tuple(one for _, group in groupby(rows, key=itemgetter(0)) for one in _messages(list(group)))
 
     async def delete(self, outbox_ids: Sequence[int]) -> None:
         """They have been published."""
         if outbox_ids:
             async with translated():
-                await self._sessions.execute(self._sql["delete"], *_ids(outbox_ids))
+                await self._pool.execute(self._sql["delete"], *_ids(outbox_ids))
 
     async def backlog(self) -> Backlog:
         """What waits, counted up to `COUNTED_ROWS`."""
         async with translated():
-            (row,) = await self._sessions.fetch(self._sql["backlog"], COUNTED_ROWS)
+            (row,) = await self._pool.fetch(self._sql["backlog"], COUNTED_ROWS)
         return Backlog(rows=row["waiting"], oldest_age_seconds=row["oldest_age_seconds"])
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from types import TracebackType
 
 import asyncpg
 from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Unavailable
 
-from noetl_adapters.postgres.sessions import PostgresSessions
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 
 SESSION_SETTINGS: Mapping[str, str] = {
     "lock_timeout": "3s",
@@ -41,39 +42,19 @@ async def open_pool(
     application_name: str,
     connect_timeout: float = 10.0,
     settings: Mapping[str, str] | None = None,
-) -> asyncpg.Pool:
+) -> ConnectionPool:
     """A pool whose sessions have time limits; fails as `Unavailable` when the server is away."""
+    connect = partial(
+        asyncpg.connect,
+        dsn,
+        timeout=connect_timeout,
+        command_timeout=10.0,
+        server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
+    )
+    pool = ConnectionPool(connect, min_size=min_size, max_size=max_size)
     async with translated():
-        return await asyncpg.create_pool(
-            dsn,
-            min_size=min_size,
-            max_size=max_size,
-            timeout=connect_timeout,
-            command_timeout=10.0,
-            reset=_keep,
-            server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
-        )
-
-
-async def open_sessions(dsn: str, *, max_size: int, application_name: str) -> PostgresSessions:
-    """As `open_pool`, for statements that leave nothing behind and are many; the first connection is made at once."""
-
-    async def connect() -> asyncpg.Connection:
-        return await asyncpg.connect(
-            dsn,
-            timeout=10.0,
-            command_timeout=10.0,
-            server_settings={**SESSION_SETTINGS, "application_name": application_name},
-        )
-
-    sessions = PostgresSessions(connect, max_size=max_size)
-    async with translated():
-        sessions.give_back(await sessions.take())
-    return sessions
-
-
-async def _keep(_connection: asyncpg.Connection) -> None:
-    """Our statements leave nothing behind in a session, so giving it back costs no round trip."""
+        await pool.open()
+    return pool
 
 
 class _Translated:

@@ -27,10 +27,10 @@ from noetl_core.state_json import decode_state
 from noetl_core.surfaces.shapes import Row, Surface
 
 from noetl_adapters.postgres.arrays import numbers
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.projection_rows import execution_row
 from noetl_adapters.postgres.queries import load_queries
-from noetl_adapters.postgres.sessions import PostgresSessions
 from noetl_adapters.postgres.stored_rows import read_page
 from noetl_adapters.postgres.surface_tables import OBJECTS, TABLES, document_of, row_of, upsert
 
@@ -40,8 +40,8 @@ _NO_ROWS: Mapping[str, Row] = {}
 class PostgresProjections:
     """Port `ProjectionStore`, over tables that only the projector's role may write."""
 
-    def __init__(self, sessions: PostgresSessions) -> None:
-        self._sessions = sessions
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
         self._sql = load_queries("projections.sql")
         self._statements: dict[tuple[Surface, ...], str] = {}
 
@@ -66,7 +66,7 @@ class PostgresProjections:
                 surfaces.append(surface)
                 documents.append(document_of(surface, rows))
         try:
-            async with translated(), self._sessions.acquire() as connection:
+            async with translated(), self._pool.acquire() as connection:
                 # One statement, and so one round trip and one transaction.
                 written = await connection.fetch(self._statement(tuple(surfaces)), *documents)
                 wanted = {one.state.execution.execution_id for one in executions}
@@ -101,7 +101,7 @@ class PostgresProjections:
         self, scope: Scope | None, execution_ids: Collection[int], *, after: RowPlace | None = None, limit: int
     ) -> RowPage:
         """One page of rows of all surfaces, of one moment."""
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             return await read_page(connection, scope, execution_ids, after=after, limit=limit)
 
     async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
@@ -136,7 +136,7 @@ class PostgresProjections:
             )
             for one in checkpoints
         ]
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             await connection.execute(self._sql["write_checkpoints"], *_columns(rows, width=5))
 
     async def write_barriers(self, execution_ids: Collection[int]) -> list[Barrier]:
@@ -218,7 +218,7 @@ class PostgresProjections:
 
     async def _fetch_text(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         async with translated():
-            return await self._sessions.fetch(statement, *arguments)
+            return await self._pool.fetch(statement, *arguments)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], *, width: int) -> list[list[Any]]:

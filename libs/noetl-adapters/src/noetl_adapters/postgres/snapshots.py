@@ -10,21 +10,21 @@ from noetl_core.canonical import decode, encode
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.snapshots import Rules, Snapshot
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
-from noetl_adapters.postgres.sessions import PostgresSessions
 
 
 class PostgresSnapshots:
     """Port `SnapshotStore`, over tables that only the projector's role may write."""
 
-    def __init__(self, sessions: PostgresSessions) -> None:
-        self._sessions = sessions
+    def __init__(self, pool: ConnectionPool) -> None:
+        self._pool = pool
         self._sql = load_queries("snapshots.sql")
 
     async def find(self, scope: Scope | None, execution_id: int, *, at_or_below: int, rules: Rules) -> Snapshot | None:
         """The newest that was made by these rules."""
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["find"], execution_id, at_or_below, *_rules(rules))
         if row is None or (scope is not None and (row[2], row[3]) != (scope.tenant_id, scope.organization_id)):
             return None
@@ -32,7 +32,7 @@ class PostgresSnapshots:
 
     async def part(self, snapshot: Snapshot, number: int) -> bytes | None:
         """One part of its body."""
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             body: bytes | None = await connection.fetchval(
                 self._sql["part"], snapshot.execution_id, snapshot.position, number, snapshot.checksum
             )
@@ -40,14 +40,14 @@ class PostgresSnapshots:
 
     async def positions(self, execution_id: int, *, rules: Rules) -> list[int]:
         """Of all snapshots that were made by these rules."""
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             rows = await connection.fetch(self._sql["positions"], execution_id, *_rules(rules))
         return [row[0] for row in rows]
 
     async def write(self, snapshot: Snapshot, parts: Sequence[bytes], *, keep: Collection[int]) -> bool:
         """Store it whole, and drop what it replaces."""
         place = (snapshot.execution_id, snapshot.position)
-        async with translated(), self._sessions.acquire() as connection, connection.transaction():
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
             await connection.execute(
                 self._sql["drop_other_rules"], place[0], *_rules(snapshot.rules), [*keep, snapshot.position]
             )
@@ -59,7 +59,7 @@ class PostgresSnapshots:
 
     async def drop(self, snapshot: Snapshot) -> None:
         """It turned out to be of no use."""
-        async with translated(), self._sessions.acquire() as connection:
+        async with translated(), self._pool.acquire() as connection:
             await connection.execute(self._sql["drop"], snapshot.execution_id, snapshot.position, snapshot.checksum)
 
 

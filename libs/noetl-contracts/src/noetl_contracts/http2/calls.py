@@ -99,7 +99,7 @@ def metadata_of(headers: Headers) -> Metadata:
 
 
 def headers_size(headers: Headers) -> int:
-    return sum(len(name) + len(value) + METADATA_OVERHEAD_BYTES for name, value in headers)
+    return sum([len(name) + len(value) + METADATA_OVERHEAD_BYTES for name, value in headers])
 
 
 def _binary(value: str) -> bytes:

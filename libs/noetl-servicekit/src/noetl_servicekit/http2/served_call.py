@@ -34,10 +34,13 @@ OK: Final[Headers] = (("grpc-status", "0"),)
 class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
     """A stream and the context of its servicer in one, since both live exactly as long."""
 
-    def __init__(self, connection: ServerConnection, stream_id: int, headers: Headers, route: Route) -> None:
+    def __init__(
+        self, connection: ServerConnection, stream_id: int, headers: Headers, named: Mapping[str, str], route: Route
+    ) -> None:
         super().__init__(stream_id)
         self._connection = connection
         self._headers = headers
+        self._named = named
         self._route = route
         self._messages: deque[bytes] = deque()
         self._held_bytes = 0
@@ -55,13 +58,8 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._callbacks: list[Callable[[Any], None]] = []
-        encoding = timeout = None
-        for name, value in headers:
-            if name == "grpc-timeout":
-                timeout = value
-            elif name == "grpc-encoding":
-                encoding = value
-        self._reader = MessageReader(max_bytes=connection.max_message_bytes, encoding=encoding)
+        timeout = named.get("grpc-timeout")
+        self._reader = MessageReader(max_bytes=connection.max_message_bytes, encoding=named.get("grpc-encoding"))
         if timeout is not None and (seconds := timeout_seconds(timeout)) is not None:
             self._ends_at = connection.loop.time() + seconds
             self._timer = connection.loop.call_later(seconds, self._expire)
@@ -330,10 +328,7 @@ class ServedCall(Stream, grpc.aio.ServicerContext[Any, Any]):
 
     def header(self, name: str) -> str | None:
         """What the caller sent under a name, as text."""
-        for key, value in self._headers:
-            if key == name:
-                return value
-        return None
+        return self._named.get(name)
 
     def set_code(self, code: Any) -> None:
         self._code = code if isinstance(code, grpc.StatusCode) else STATUS_OF_NUMBER[code]

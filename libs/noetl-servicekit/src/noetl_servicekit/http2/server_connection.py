@@ -131,15 +131,16 @@ class ServerConnection(Connection):
         self._begin(stream_id, headers, ends=ends)
 
     def _begin(self, stream_id: int, headers: Headers, *, ends: bool) -> None:
-        path = next((value for name, value in headers if name == ":path"), "")
+        named = dict(reversed(headers))  # of several with one name the first counts
+        path = named.get(":path", "")
         route = self._server.route(path)
-        call = ServedCall(self, stream_id, headers, route or _NOWHERE)
+        call = ServedCall(self, stream_id, headers, named, route or _NOWHERE)
         self.open_stream(call)
         if route is None:
             call.refuse(grpc.StatusCode.UNIMPLEMENTED, f"there is no method {path[:100]!r} here")
         elif headers_size(headers) > self._server.max_metadata_bytes:
             call.refuse(grpc.StatusCode.RESOURCE_EXHAUSTED, "the metadata is larger than the server takes")
-        elif not any(name == "content-type" and value.startswith("application/grpc") for name, value in headers):
+        elif not named.get("content-type", "").startswith("application/grpc"):
             call.refuse(grpc.StatusCode.INTERNAL, "the content type is none of gRPC")
         else:
             if route.streams_requests:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.postgres.pool import open_sessions
+from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_contracts.channel import open_channel
@@ -73,9 +73,10 @@ class Projector:
             bus_is_away=lambda: self._consumer is None or self._consumer.bus_is_away,
         )
         ops = await group.serve_ops(settings.ops_listen, extra_routes=[summary])
-        sessions = await group.enter(
-            await open_sessions(
+        pool = await group.enter(
+            await open_pool(
                 settings.postgres_dsn,
+                min_size=1,
                 max_size=settings.postgres_pool_max,
                 application_name=group.settings.instance,
             )
@@ -88,11 +89,11 @@ class Projector:
                 retryable_methods=IDEMPOTENT_METHODS,
             )
         )
-        store, log, leases = PostgresProjections(sessions), EventLogClient(channel), ShardClient(channel)
+        store, log, leases = PostgresProjections(pool), EventLogClient(channel), ShardClient(channel)
         grpc = await self._start_queries().address()
         self._snapshots = KeepSnapshots(
             log,
-            PostgresSnapshots(sessions),
+            PostgresSnapshots(pool),
             Rules(code_version=code_version()),
             owns=self._owns,
             metrics=self._metrics,

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 
-from noetl_adapters.postgres.pool import open_sessions
+from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_servicekit.grpc_server import serve_grpc
@@ -28,9 +28,10 @@ METRICS_SECONDS = 1.0
 async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping[str, str]) -> None:
     """Serve until the other end tells it to go, or is gone."""
     settings = Settings.from_env(values)
-    sessions = await group.enter(
-        await open_sessions(
+    pool = await group.enter(
+        await open_pool(
             settings.postgres_dsn,
+            min_size=1,
             max_size=settings.query_pool_max,
             application_name=f"{group.settings.instance}-queries",
         )
@@ -38,13 +39,13 @@ async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping
     signals, metrics = VersionSignals(), MetricSet()
     heard = HeardState(signals.announce)
     queries = AnswerQueries(
-        PostgresProjections(sessions),
+        PostgresProjections(pool),
         signals=signals,
         troubles=heard,
         shard_count=settings.ownership.shard_count,
         owns=heard.owns,
     )
-    snapshots = PostgresSnapshots(sessions)
+    snapshots = PostgresSnapshots(pool)
     address = await group.enter(
         serve_grpc(
             settings.grpc_listen,

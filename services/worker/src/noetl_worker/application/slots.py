@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -80,8 +79,8 @@ class Slots:
         self._clock = clock
         self._sleep = sleep
         self._running: dict[CommandKey, _Running] = {}
-        self._delivered: deque[CommandKey] = deque(maxlen=REMEMBERED_FRAMES)
-        """Whose answers were heard here last."""
+        self._delivered: dict[CommandKey, None] = {}
+        """Whose answers were heard here last, in that order. Every claim asks for one: they are found, not compared."""
         self._changed = asyncio.Event()
         self._resting = Resting() if resting is None else resting  # an empty one is false
         self._resting.on_change = self._on_resting
@@ -291,9 +290,15 @@ class Slots:
             ),
         )
         if completion is not None:
-            self._delivered.append(running.command.key)
+            self._remember(running.command.key)
             self._metrics.commands_completed.labels(str(end.result["status"])).inc()
         return completion
+
+    def _remember(self, key: CommandKey) -> None:
+        self._delivered.pop(key, None)
+        self._delivered[key] = None
+        if len(self._delivered) > REMEMBERED_FRAMES:
+            del self._delivered[next(iter(self._delivered))]
 
     async def _park(self, running: _Running, park: CommandPark) -> None:
         """Leave the command to whoever claims it when its child has ended; the slot is free for others."""

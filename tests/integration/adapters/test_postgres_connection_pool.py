@@ -1,0 +1,81 @@
+"""Connections of a real server, lent and given back: after errors and cancellation, and when the server ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
+from noetl_adapters.postgres.pool import open_pool
+from noetl_core.errors import Unavailable
+from noetl_testkit.until import until
+
+
+@pytest.fixture
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
+    pool = await open_pool(api_dsn, min_size=1, max_size=1, application_name="test")
+    yield pool
+    await pool.close()
+
+
+async def backend(pool: ConnectionPool) -> int:
+    pid: int = await pool.fetchval("SELECT pg_backend_pid()")
+    return pid
+
+
+async def test_a_query_that_is_cancelled_ends_on_the_server_before_its_connection_is_used_again(
+    pool: ConnectionPool, installed_dsn: str
+) -> None:
+    pid = await backend(pool)
+    asleep = asyncio.create_task(pool.execute("SELECT pg_sleep(4)"))
+    watcher = await asyncpg.connect(installed_dsn)
+    try:
+        await until(lambda: watcher.fetchval("SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = $1", pid))
+    finally:
+        await watcher.close()
+    asleep.cancel()
+    begun = asyncio.get_running_loop().time()
+
+    assert await backend(pool) == pid
+    assert asyncio.get_running_loop().time() - begun < 3
+    with pytest.raises(asyncio.CancelledError):
+        await asleep
+
+
+async def test_a_statement_that_fails_and_a_transaction_that_is_left_open_cost_no_connection(
+    pool: ConnectionPool,
+) -> None:
+    pid = await backend(pool)
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await pool.fetchval("SELECT 1/0")
+    async with pool.acquire() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("CREATE TEMP TABLE left_open (n int)")
+
+    assert await backend(pool) == pid
+    assert await pool.fetchval("SELECT to_regclass('left_open')") is None
+
+
+async def test_a_connection_that_the_server_has_ended_is_replaced(pool: ConnectionPool, installed_dsn: str) -> None:
+    pid = await backend(pool)
+    owner = await asyncpg.connect(installed_dsn)
+    try:
+        await owner.execute("SELECT pg_terminate_backend($1)", pid)
+    finally:
+        await owner.close()
+
+    async def is_another() -> bool:
+        try:
+            return await backend(pool) != pid
+        except (asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.InterfaceError):
+            return False
+
+    await until(is_another)
+    assert pool.size == 1
+
+
+async def test_a_server_that_is_away_is_unavailable() -> None:
+    with pytest.raises(Unavailable):
+        await open_pool("postgresql://nobody@127.0.0.1:1/none", min_size=1, max_size=1, application_name="test")
