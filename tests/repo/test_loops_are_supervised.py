@@ -30,7 +30,7 @@ UNSUPERVISED = {
     "noetl_contracts/http2/client_channel.py:_start_connecting": ONE_PIECE,
     "noetl_contracts/http2/reaching.py:first_to_answer": AWAITED,
     "noetl_contracts/http2/response_stream.py:_begin": AWAITED,
-    "noetl_outbox_publisher/entrypoints/drain_loop.py:_idle": AWAITED,
+    "noetl_outbox_publisher/entrypoints/drain_loop.py:_woken_to_stop": "ends with its loop",
     "noetl_planner/application/actor.py:_wake": "Actors say which turns do not end, and health asks them",
     "noetl_planner/application/wake_workers.py:__call__": ONE_PIECE,
     "noetl_planner/bootstrap.py:_start": ONE_PIECE,

@@ -94,6 +94,29 @@ async def test_an_idle_loop_asks_the_database_only_when_something_was_committed(
     assert world.outbox.takes == takes + 1
 
 
+async def test_a_loop_that_waits_for_commits_ends_with_the_process_at_once() -> None:
+    world = World()
+    running = asyncio.create_task(world.loop.run(world.beat))
+    await until(lambda: world.beats > 0)
+    await asyncio.sleep(0)
+
+    world.stopping.set()
+
+    await asyncio.wait_for(running, 60)
+
+
+async def test_a_process_that_stops_between_two_batches_deletes_what_it_has_published() -> None:
+    world = World()
+    world.write(1, 2, 3)
+    await world.drain.begin(shard_count=4)
+    assert await world.drain.step()
+    assert len(world.outbox.rows) == 3
+
+    await world.drain.end()
+
+    assert [row.message.message_id for row in world.outbox.rows.values()] == ["3"]
+
+
 async def test_a_loop_goes_on_by_itself_when_the_bus_is_back(world: World) -> None:
     world.bus.away = True
     with capture_logs() as lines:

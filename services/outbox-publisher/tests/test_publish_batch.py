@@ -128,8 +128,11 @@ async def test_a_message_that_can_never_be_published_is_dropped_loudly_and_stops
 class RowOfSeveral(InMemoryOutbox):
     """An outbox whose messages share one row."""
 
-    async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
-        return tuple(replace(row, outbox_id=1) for row in await super().take(shards, limit=limit))
+    async def take(
+        self, shards: Collection[int], *, limit: int, published: Sequence[int] = ()
+    ) -> tuple[OutboxRow, ...]:
+        taken = await super().take(shards, limit=limit, published=published)
+        return tuple(replace(row, outbox_id=1) for row in taken)
 
     async def delete(self, outbox_ids: Sequence[int]) -> None:
         if 1 in outbox_ids:
@@ -189,3 +192,102 @@ async def test_each_execution_sees_the_publishing_of_its_rows_in_its_own_trace(
     assert {name: span.context.trace_id for name, span in finished.items() if span.context} == {"7": 7, "8": 8}
     assert finished["7"].attributes is not None
     assert finished["7"].attributes["messaging.batch.message_count"] == 2
+
+
+class CountingOutbox(InMemoryOutbox):
+    """Knows how often rows were deleted by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deletes = 0
+
+    async def delete(self, outbox_ids: Sequence[int]) -> None:
+        self.deletes += bool(outbox_ids)
+        await super().delete(outbox_ids)
+
+
+class TestSettlingWithTheNextTaking:
+    @pytest.fixture
+    def world(self) -> World:
+        world = World()
+        world.outbox = CountingOutbox()
+        self.heard: list[bool] = []
+        world.publish = PublishBatch(
+            world.outbox,
+            world.bus,
+            PublisherMetrics(MetricSet()),
+            batch_rows=3,
+            publish_seconds=2.0,
+            heard_of_more=lambda shards: self.heard.pop(0) if self.heard else False,
+            clock=lambda: 0.0,
+        )
+        return world
+
+    async def test_what_was_published_goes_with_the_next_taking_if_something_was_committed_meanwhile(
+        self, world: World
+    ) -> None:
+        world.outbox.write(message(1))
+        self.heard = [True, False]
+
+        assert await world.publish(ALL, lease_ends_at=NEVER)
+        assert list(world.outbox.rows) == [1]
+        world.outbox.write(message(2))
+        assert not await world.publish(ALL, lease_ends_at=NEVER)
+
+        assert world.published == ["1", "2"]
+        assert world.outbox.rows == {}
+        assert world.outbox.takes == 2
+
+    async def test_it_goes_at_once_if_nothing_follows(self, world: World) -> None:
+        world.outbox.write(message(1))
+
+        assert not await world.publish(ALL, lease_ends_at=NEVER)
+
+        assert world.outbox.rows == {}
+
+    async def test_it_goes_also_if_nothing_is_found_after_all(self, world: World) -> None:
+        world.outbox.write(message(1))
+        self.heard = [True]
+
+        assert await world.publish(ALL, lease_ends_at=NEVER)
+        assert not await world.publish(ALL, lease_ends_at=NEVER)
+
+        assert world.outbox.rows == {}
+
+    async def test_a_taking_that_fails_leaves_it_to_the_one_after(self, world: World) -> None:
+        world.outbox.write(message(1))
+        self.heard = [True]
+        await world.publish(ALL, lease_ends_at=NEVER)
+        world.outbox.away = True
+        with pytest.raises(Unavailable):
+            await world.publish(ALL, lease_ends_at=NEVER)
+        world.outbox.away = False
+
+        assert not await world.publish(ALL, lease_ends_at=NEVER)
+
+        assert world.outbox.rows == {}
+        assert world.published == ["1"]
+
+    async def test_whoever_does_not_go_on_settles(self, world: World) -> None:
+        world.outbox.write(message(1))
+        self.heard = [True]
+        await world.publish(ALL, lease_ends_at=NEVER)
+
+        await world.publish.settle()
+        await world.publish.settle()
+
+        assert world.outbox.rows == {}
+        assert isinstance(world.outbox, CountingOutbox)
+        assert world.outbox.deletes == 1
+
+    async def test_what_failed_afterwards_does_not_bring_back_what_was_published_before(self, world: World) -> None:
+        world.outbox.write(message(1))
+        self.heard = [True]
+        await world.publish(ALL, lease_ends_at=NEVER)
+        world.outbox.write(message(2), message(3))
+        world.bus.refuse_after = 1
+
+        with pytest.raises(PublishFailed):
+            await world.publish(ALL, lease_ends_at=NEVER)
+
+        assert [row.message.message_id for row in world.outbox.rows.values()] == ["3"]

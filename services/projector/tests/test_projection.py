@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -54,12 +54,23 @@ from noetl_testkit.memory.snapshots import InMemorySnapshots
 from noetl_testkit.until import until
 
 SHARD = shard_of(EXECUTION, 64)
+BEFORE, AFTERWARDS = NOON - timedelta(days=1), NOON + timedelta(days=1)
+"""When a process began: all of the events are of its time, or of the time before it."""
+BEGINNINGS = (BEFORE, AFTERWARDS)
 
 
 class Process:
     """A projector without its loops; a second one over the same log and store is what comes after a crash."""
 
-    def __init__(self, log: HistoryLog, store: InMemoryProjections, *, epoch: int = 1, capacity: int = 100) -> None:
+    def __init__(
+        self,
+        log: HistoryLog,
+        store: InMemoryProjections,
+        *,
+        epoch: int = 1,
+        capacity: int = 100,
+        began_at: datetime = AFTERWARDS,
+    ) -> None:
         self.log, self.store = log, store
         self.epochs: dict[int, int] = dict.fromkeys(range(64), epoch)
         self.metrics = MetricSet()
@@ -95,6 +106,7 @@ class Process:
             known=self.known,
             troubles=self.troubles,
             metrics=counts,
+            began_at=began_at,
         )
         self.compare = CompareHeads(
             log,
@@ -183,7 +195,7 @@ async def _deliver_badly(
     if choose.random() < 0.3:  # in order, but with losses
         delivered.sort(key=lambda event: event.stream_version)
     epoch = 1
-    current = Process(log, store, epoch=epoch, capacity=choose.choice((1, 100)))
+    current = Process(log, store, epoch=epoch, capacity=choose.choice((1, 100)), began_at=choose.choice(BEGINNINGS))
     while delivered:
         size = choose.randint(1, 8)
         batch, delivered = delivered[:size], delivered[size:]
@@ -197,7 +209,9 @@ async def _deliver_badly(
         log.failure = None
         if choose.random() < 0.15:  # a crash, or another owner while the old one still believes in itself
             epoch += choose.choice((0, 1))
-            current = Process(log, store, epoch=epoch, capacity=choose.choice((1, 100)))
+            current = Process(
+                log, store, epoch=epoch, capacity=choose.choice((1, 100)), began_at=choose.choice(BEGINNINGS)
+            )
         if choose.random() < 0.1:
             await current.compare()
 
@@ -594,6 +608,47 @@ async def test_a_crash_between_the_write_and_the_acknowledgement_does_nothing_tw
     assert one.store.writes == 1
     assert after.count("events_stale") == 18
     assert rows_of(one.store) == await straight([history])
+
+
+async def test_what_began_in_the_time_of_a_process_is_written_without_a_look() -> None:
+    history = two_steps(History())
+    one = Process(HistoryLog(history), InMemoryProjections(), began_at=BEFORE)
+
+    await one.take(*history.stored[:6])
+    await one.take(*history.stored[6:])
+
+    assert one.store.loads == 0
+    assert rows_of(one.store) == await straight([history])
+
+
+@pytest.mark.parametrize("stored", [1, 3, 6, 18])
+@pytest.mark.parametrize("told", [1, 6, 18])
+async def test_a_row_that_is_there_after_all_never_goes_back(stored: int, told: int) -> None:
+    """An owner before us wrote it, and the bus tells us of its beginning again."""
+    history = two_steps(History())
+    one = process(history)
+    await one.take(*history.stored[:stored])
+    after = Process(one.log, one.store, epoch=2, began_at=BEFORE)
+
+    await after.take(*history.stored[:told])
+
+    assert after.version() == max(stored, told)
+    assert not after.troubles.quarantined()
+    await after.take(*history.stored[told:])
+    assert rows_of(one.store) == await straight([history])
+
+
+async def test_who_was_deposed_does_not_write_what_it_did_not_look_for() -> None:
+    history = two_steps(History())
+    one = process(history)
+    late = Process(one.log, one.store, epoch=1, began_at=BEFORE)
+    new = Process(one.log, one.store, epoch=2)
+    await new.take(*history.stored[:1])
+
+    await late.take(*history.stored)
+
+    assert late.version() == 1
+    assert SHARD not in late.epochs
 
 
 class Receiver:

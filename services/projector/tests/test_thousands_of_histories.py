@@ -26,7 +26,7 @@ from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
 from noetl_projector.telemetry import ProjectorMetrics
 from noetl_servicekit.metrics import MetricSet
-from noetl_testkit.histories import EXECUTION, History, choices, drawn_history, shuffled_delivery
+from noetl_testkit.histories import EXECUTION, NOON, History, choices, drawn_history, shuffled_delivery
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
 from noetl_testkit.memory.snapshots import InMemorySnapshots
@@ -108,6 +108,7 @@ def _projector(log: HistoryLog, store: InMemoryProjections) -> tuple[ProjectBatc
         known=known,
         troubles=troubles,
         metrics=metrics,
+        began_at=NOON,
     )
     compare = CompareHeads(
         log, store, project, owned=lambda: EPOCHS, known=known, troubles=troubles, checkpoints=checkpoints

@@ -5,9 +5,9 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
 from nats.js.manager import JetStreamManager
+from noetl_adapters.nats.client import NatsClient
 from noetl_adapters.nats.connection import NatsConnection, NatsEvent
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
 from noetl_adapters.nats.provision import StreamMismatch, provision_streams
@@ -121,14 +121,67 @@ async def test_what_is_kept_is_in_progress_for_the_server_and_so_is_what_nobody_
     await NatsPublisher(connection).publish_batch([message(space, number) for number in range(3)])
     await until(lambda: consumer._requests is not None and len(consumer._requests.waiting) == 3)
     (fetched,) = await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS)
-    settled = await connection.session().client.subscribe(f"{fetched.receipt.rsplit('.', 5)[0]}.>")
+    told: list[tuple[str, bytes]] = []
+    connection.session().client.subscribe(
+        f"{fetched.receipt.rsplit('.', 5)[0]}.>",
+        lambda subject, reply, headers, body: told.append((subject, body)),
+    )
 
     await consumer.keep([fetched])
 
-    told = [await settled.next_msg(timeout=LONG_SECONDS) for _ in range(3)]
-    assert told[0].subject == fetched.receipt
-    assert len({one.subject for one in told}) == 3
-    assert {one.data for one in told} == {b"+WPI"}
+    await until(lambda: len(told) == 3)
+    assert told[0][0] == fetched.receipt
+    assert len({subject for subject, _ in told}) == 3
+    assert {body for _, body in told} == {b"+WPI"}
+    await consumer.close()
+
+
+async def test_acknowledgements_go_together_and_before_whoever_made_them_leaves(connection: NatsConnection) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    wanted = spec(f"{space}.>")
+    leaving = NatsPullConsumer(connection, wanted)
+    await NatsPublisher(connection).publish_batch([message(space, number) for number in range(3)])
+    for _ in range(3):
+        await leaving.ack(await leaving.fetch(batch=1, wait_seconds=LONG_SECONDS))
+    await leaving.close()
+
+    info = await connection.session().client.jsm().consumer_info(EVENTS_STREAM, wanted.durable)
+
+    assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, info.delivered.stream_seq)
+
+
+async def test_acknowledgements_that_nothing_follows_are_sent_by_themselves(connection: NatsConnection) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    wanted = spec(f"{space}.>")
+    consumer = NatsPullConsumer(connection, wanted)
+    await NatsPublisher(connection).publish_batch([message(space, 1)])
+    manager = connection.session().client.jsm()
+
+    async def pending() -> int:
+        info = await manager.consumer_info(EVENTS_STREAM, wanted.durable)
+        return int(info.num_ack_pending or 0)
+
+    deliveries = await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS)
+    assert await pending() == 1
+    await consumer.ack(deliveries)
+
+    async def is_settled() -> bool:
+        return await pending() == 0
+
+    await until(is_settled)
+    await consumer.close()
+
+
+async def test_an_acknowledgement_that_holds_back_what_comes_next_does_not_wait_for_others(
+    connection: NatsConnection,
+) -> None:
+    space = f"noetl.events.{uuid4().hex}"
+    consumer = NatsPullConsumer(connection, spec(f"{space}.>", max_ack_pending=1))
+    await NatsPublisher(connection).publish_batch([message(space, 1)])
+
+    await consumer.ack(await consumer.fetch(batch=1, wait_seconds=LONG_SECONDS))
+
+    assert consumer._acks == []
     await consumer.close()
 
 
@@ -315,7 +368,7 @@ class TestWithoutNats:
             await asyncio.to_thread(restartable.restart)
             await until(lambda: before.lost.is_set() and connection.connected)
             session = connection.session()
-            await session.client.publish("noetl.control.cancel", b"7")
+            session.client.publish("noetl.control.cancel", b"7")
 
             await until(lambda: heard == [b"7"])
 
@@ -423,5 +476,5 @@ async def test_what_a_full_stream_does_not_take_is_told_at_once(
     assert time.monotonic() - began_at < LONG_SECONDS / 2
 
 
-async def config_of(client: Client, name: str) -> StreamConfig:
+async def config_of(client: NatsClient, name: str) -> StreamConfig:
     return (await client.jsm().stream_info(name)).config

@@ -75,7 +75,7 @@ async def admin(installed_dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 async def outbox(installed_dsn: str) -> AsyncIterator[PostgresOutbox]:
-    pool = await open_outbox_pool(f"{installed_dsn}?role=noetl_publisher", application_name="test")
+    pool = open_outbox_pool(f"{installed_dsn}?role=noetl_publisher", application_name="test")
     yield PostgresOutbox(pool)
     await pool.close()
 

@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener
 from noetl_adapters.postgres.commit_signal import PostgresCommitSignal
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.migrate import migrate
-from noetl_adapters.postgres.outbox import PostgresOutbox, open_outbox_pool
+from noetl_adapters.postgres.outbox import MOST_PASSED_OVER, PostgresOutbox, open_outbox_pool
 from noetl_adapters.postgres.outbox_leases import PostgresOutboxLeases
 from noetl_cli.db import mark_restored
 from noetl_contracts.subjects import LOG_BRANCH
@@ -51,8 +52,8 @@ async def admin(dsn: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @pytest.fixture
-async def pool(dsn: str) -> AsyncIterator[asyncpg.Pool]:
-    pool = await open_outbox_pool(dsn + AS_PUBLISHER, application_name="test", max_size=5)
+async def pool(dsn: str) -> AsyncIterator[ConnectionPool]:
+    pool = open_outbox_pool(dsn + AS_PUBLISHER, application_name="test", max_size=5)
     yield pool
     await pool.close()
 
@@ -74,7 +75,7 @@ class TestPostgresOutbox(OutboxCompliance):
     admin: asyncpg.Connection
 
     @pytest.fixture
-    def outbox(self, pool: asyncpg.Pool, admin: asyncpg.Connection) -> PostgresOutbox:
+    def outbox(self, pool: ConnectionPool, admin: asyncpg.Connection) -> PostgresOutbox:
         self.admin = admin
         return PostgresOutbox(pool)
 
@@ -98,14 +99,38 @@ class TestPostgresOutbox(OutboxCompliance):
         assert [row.message.message_id for row in early] == ["2"]
         assert [row.message.message_id for row in await outbox.take({0}, limit=10)] == ["1"]
 
-    async def test_a_long_outbox_is_read_by_its_index_whatever_the_plan_was_made_for(self, pool: asyncpg.Pool) -> None:
-        outbox = PostgresOutbox(pool)
-        plan = await pool.fetch(f"EXPLAIN {outbox._sql['take'].replace('$1', 'ARRAY[0, 1]').replace('$2', '500')}")
+    @pytest.mark.parametrize("name", ["take", "delete_and_take"])
+    async def test_a_long_outbox_is_read_by_its_index_whatever_the_plan_was_made_for(
+        self, pool: ConnectionPool, name: str
+    ) -> None:
+        statement = PostgresOutbox(pool)._sql[name]
+        for place, value in (("$1", "ARRAY[0, 1]"), ("$2", "500"), ("$3", "ARRAY[1, 2]")):
+            statement = statement.replace(place, value)
+        plan = await pool.fetch(f"EXPLAIN {statement}")
 
         assert "Index Scan using outbox_pkey" in "\n".join(row[0] for row in plan)
 
+    @pytest.mark.parametrize("count", [1, 2, MOST_PASSED_OVER, MOST_PASSED_OVER + 1])
+    async def test_what_goes_is_not_taken_again_and_what_came_late_below_it_is(
+        self, outbox: PostgresOutbox, admin: asyncpg.Connection, dsn: str, count: int
+    ) -> None:
+        late = await asyncpg.connect(dsn)
+        transaction = late.transaction()
+        await transaction.start()
+        await insert(late, range(1, 2), shard=0)
+        await insert(admin, range(2, 2 + count), shard=0)
+        early = await outbox.take({0}, limit=100)
+        await transaction.commit()
+        await late.close()
+        await insert(admin, range(1000, 1001), shard=0)
+
+        following = await outbox.take({0}, limit=100, published=[row.outbox_id for row in early])
+
+        assert [row.message.message_id for row in following] == ["1", "1000"]
+        assert await admin.fetchval("SELECT count(*) FROM noetl.outbox") == 2
+
     async def test_a_database_that_is_away_is_unavailable(self, postgres_server: PostgresBackend) -> None:
-        pool = await open_outbox_pool("postgresql://nobody@127.0.0.1:9/none", application_name="test")
+        pool = open_outbox_pool("postgresql://nobody@127.0.0.1:9/none", application_name="test")
 
         with pytest.raises(Unavailable):
             await PostgresOutbox(pool).take({0}, limit=1)
@@ -114,7 +139,7 @@ class TestPostgresOutbox(OutboxCompliance):
 
 class TestPostgresOutboxLeases(OutboxLeasesCompliance):
     @pytest.fixture
-    def leases(self, pool: asyncpg.Pool) -> OutboxLeases:
+    def leases(self, pool: ConnectionPool) -> OutboxLeases:
         return PostgresOutboxLeases(pool)
 
     async def let_pass(self, seconds: float) -> None:
@@ -131,7 +156,7 @@ class TestPostgresOutboxLeases(OutboxLeasesCompliance):
 
 async def test_a_database_without_a_schema_is_not_ready_yet(postgres_server: PostgresBackend) -> None:
     with fresh_database(postgres_server) as empty:
-        pool = await open_outbox_pool(empty, application_name="test")
+        pool = open_outbox_pool(empty, application_name="test")
         with pytest.raises(Unavailable, match="not been set up"):
             await PostgresOutboxLeases(pool).shard_count()
         await pool.close()
@@ -184,13 +209,14 @@ async def listen_for_ever(dsn: str, signal: PostgresCommitSignal) -> None:
 
 
 async def test_messages_are_marked_with_the_branch_of_the_log_that_a_restore_changes(
-    pool: asyncpg.Pool, admin: asyncpg.Connection, dsn: str
+    pool: ConnectionPool, admin: asyncpg.Connection, dsn: str
 ) -> None:
     await insert(admin, range(1), shard=0)
     (before,) = await PostgresOutbox(pool).take([0], limit=10)
 
     branch = await mark_restored(dsn)
-    await pool.expire_connections()  # as those are that a restored server had never known
+    async with pool.acquire() as connection:
+        connection.terminate()  # as those are that a restored server had never known
     (after,) = await PostgresOutbox(pool).take([0], limit=10)
 
     assert before.message.headers[LOG_BRANCH] != branch

@@ -2,6 +2,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.migrate import migrate
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
@@ -32,14 +33,14 @@ def dsn(postgres_server: PostgresBackend, template: TemplateDatabase) -> Iterato
 
 
 @pytest.fixture
-async def pool(dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(dsn + AS_PROJECTOR, min_size=1, max_size=3, application_name="test")
     yield pool
     await pool.close()
 
 
 @pytest.fixture
-def projections(pool: asyncpg.Pool) -> PostgresProjections:
+def projections(pool: ConnectionPool) -> PostgresProjections:
     return PostgresProjections(pool)
 
 
@@ -51,7 +52,7 @@ class TestPostgresProjections(ProjectionStoreCompliance):
 
 class TestPostgresSnapshots(SnapshotStoreCompliance):
     @pytest.fixture
-    def store(self, pool: asyncpg.Pool) -> PostgresSnapshots:
+    def store(self, pool: ConnectionPool) -> PostgresSnapshots:
         return PostgresSnapshots(pool)
 
 
@@ -81,7 +82,7 @@ async def test_a_state_of_another_form_is_no_state_and_its_row_still_counts(
 
 
 async def test_a_server_that_went_away_is_unavailable_and_not_a_defect(
-    projections: PostgresProjections, pool: asyncpg.Pool
+    projections: PostgresProjections, pool: ConnectionPool
 ) -> None:
     await pool.close()
 
@@ -104,7 +105,7 @@ async def test_looking_for_silent_commands_reads_only_those(projections: Postgre
     assert "command_lease_idx" in "\n".join(row[0] for row in plan)
 
 
-async def test_the_projector_s_role_reads_and_writes_nothing_else(pool: asyncpg.Pool) -> None:
+async def test_the_projector_s_role_reads_and_writes_nothing_else(pool: ConnectionPool) -> None:
     for table in ("event", "stream", "outbox", "catalog", "execution_shard"):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await pool.fetch(f"SELECT * FROM noetl.{table}")  # noqa: S608

@@ -54,7 +54,7 @@ def pack_events(events: Sequence[StoredEvent], trace: str) -> tuple[bytes, dict[
     headers = {STREAM_VERSION: str(last.stream_version), EVENTS: str(len(events))}
     if trace:
         headers[TRACEPARENT] = trace
-    return b"".join(part for event in events for part in (_place(event), event.body)), headers
+    return b"".join([part for event in events for part in (_place(event), event.body)]), headers
 
 
 def count_events(headers: Mapping[str, str]) -> int:

@@ -26,6 +26,10 @@ LOG_BRANCH = "Noetl-Log-Branch"
 EVENTS = "Noetl-Events"
 """How many events a message carries, if there are several; its stream version is that of the last of them."""
 TRACEPARENT = "traceparent"
+OWN_HEADERS = frozenset(
+    {STREAM_VERSION, AGGREGATE_VERSION, INGEST_TIME, PREV_CHECKSUM, CHECKSUM, LOG_BRANCH, EVENTS, TRACEPARENT}
+)
+"""Names of headers that need not be looked at again before they are sent."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 

@@ -46,7 +46,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     addresses = {} if once else await _serve(group, settings)
     metrics = PublisherMetrics(group.metrics)
     instance = group.settings.instance
-    pool = await open_outbox_pool(settings.postgres_dsn, application_name=instance)
+    pool = open_outbox_pool(settings.postgres_dsn, application_name=instance)
     group.on_stop(pool.close)
     bus = NatsConnection(settings.nats_url, name=instance, token=settings.nats_token or None, report=log_bus_report)
     group.loop("nats-connection", bus.run)
@@ -67,6 +67,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             batch_rows=settings.batch_rows,
             publish_seconds=settings.publish_seconds,
             traced=group.settings.otlp_endpoint is not None,
+            heard_of_more=signal.heard,
         ),
         metrics,
         publisher=OutboxPublisher(instance=instance, incarnation=uuid4().hex),

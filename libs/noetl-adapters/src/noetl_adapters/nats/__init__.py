@@ -4,4 +4,4 @@ from noetl_contracts.lean_imports import without
 
 # For WebSockets, by which no service reaches its bus: a quarter of a planner's start.
 with without("aiohttp"):
-    from nats.aio import client  # noqa: F401
+    import nats.aio.client  # noqa: F401

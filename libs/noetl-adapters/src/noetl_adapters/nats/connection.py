@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from types import TracebackType
 
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 from noetl_core.errors import NoetlError, Unavailable
 
-CONNECT_TIMEOUT_SECONDS = 2
+from noetl_adapters.nats.client import NatsClient
+from noetl_adapters.nats.dialing import dial
+
 CLOSE_TIMEOUT_SECONDS = 2.0
-PING_SECONDS = 5
-MAX_UNANSWERED_PINGS = 2
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
-CLOSED_CHECK_SECONDS = 0.5
+BEAT_SECONDS = 2.0
 
 
 class NatsEvent(StrEnum):
@@ -37,34 +36,23 @@ Receive = Callable[[bytes], Awaitable[None]]
 class NatsSession:
     """One TCP connection. When it is lost, so is everything that was only written to it."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: NatsClient) -> None:
         self.client = client
         self.lost = asyncio.Event()
-        self._listeners: set[Callable[[], None]] = set()
-
-    @contextmanager
-    def telling_of_loss(self, tell: Callable[[], None]) -> Iterator[None]:
-        """Have somebody told who waits for other things too; at once, if it is lost already."""
-        self._listeners.add(tell)
-        try:
-            if self.lost.is_set():
-                tell()
-            yield
-        finally:
-            self._listeners.discard(tell)
+        self.listeners: set[Callable[[], None]] = set()
+        """Told of the loss, since they wait for other things too; whoever joins looks first whether it is lost."""
 
     def lose(self) -> None:
         """It is lost; harmless the second time."""
         self.lost.set()
-        for tell in tuple(self._listeners):
+        for tell in tuple(self.listeners):
             tell()
 
 
 class NatsConnection:
     """Connects in the background, so that a process can start, and go on, while NATS is away.
 
-    The client's own reconnection is off: it would send what was left in its buffers over the next connection,
-    after what the last one had lost, and so reorder a batch; and it ends for good on some server errors.
+    Nothing of a lost connection is sent over the next one: after what the last one had lost it would reorder a batch.
     """
 
     def __init__(
@@ -78,6 +66,8 @@ class NatsConnection:
         self._session: NatsSession | None = None
         self._connected = asyncio.Event()
         self._broadcasts: list[tuple[str, Receive]] = []
+        self._heard: deque[tuple[Receive, bytes]] = deque()
+        self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> NatsConnection:
@@ -128,85 +118,66 @@ class NatsConnection:
         """Hear what is published from now on, in every session to come; what is sent in between is missed."""
         self._broadcasts.append((subject, receive))
         if self._session is not None:
-            with suppress(nats.errors.Error, OSError):  # then the session is lost, and the next one will do it
-                await _subscribe(self._session.client, subject, receive)
+            with suppress(Unavailable):  # then the session is lost, and the next one will do it
+                self._listen(self._session.client, subject, receive)
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """Stay connected for ever, or on the way to it."""
+        """Stay connected for ever, or on the way to it; broadcasts are dealt with here, one after the other."""
         retry_seconds = FIRST_RETRY_SECONDS
         while True:
             beat()
-            session = NatsSession(Client())
-            try:
-                if await self._open(session):
-                    retry_seconds = FIRST_RETRY_SECONDS
-                    await _until_lost(session, beat)
+            session = await self._open()
+            if session is not None:
+                retry_seconds = FIRST_RETRY_SECONDS
+                try:
+                    await self._until_lost(session, beat)
                     self._report(NatsEvent.DISCONNECTED, self._name)
-            finally:
-                self._session = None
-                session.lose()
-                await _close(session.client)
+                finally:
+                    self._session = None
+                    session.lose()
+                    await session.client.close(timeout_seconds=CLOSE_TIMEOUT_SECONDS)
             await asyncio.sleep(retry_seconds)
             retry_seconds = min(retry_seconds * 2, LONGEST_RETRY_SECONDS)
 
-    async def _open(self, session: NatsSession) -> bool:
-        async def lost() -> None:
-            session.lose()
-
-        async def failed(error: Exception) -> None:
-            self._report(NatsEvent.ERROR, str(error) or type(error).__name__)
-
-        client = session.client
+    async def _open(self) -> NatsSession | None:
         try:
-            await client.connect(
-                servers=list(self._servers),
-                name=self._name,
-                token=self._token,
-                error_cb=failed,
-                disconnected_cb=lost,
-                closed_cb=lost,
-                allow_reconnect=False,
-                max_reconnect_attempts=1,
-                reconnect_time_wait=0,
-                connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                ping_interval=PING_SECONDS,
-                max_outstanding_pings=MAX_UNANSWERED_PINGS,
-            )
+            client = await dial(self._servers, name=self._name, token=self._token, on_error=self._failed)
+            session = NatsSession(client)
+            client.on_lost = session.lose
             for subject, receive in self._broadcasts:
-                await _subscribe(client, subject, receive)
+                self._listen(client, subject, receive)
         except Exception as exc:  # whatever it is: a connection that gives up would take the process with it
-            await failed(exc)
-            return False
+            self._failed(str(exc) or type(exc).__name__)
+            return None
         self._session = session
         self._connected.set()
-        self._report(
-            NatsEvent.CONNECTED, client.connected_url.netloc.rpartition("@")[2] if client.connected_url else ""
-        )
-        return True
+        self._report(NatsEvent.CONNECTED, client.address)
+        return session
 
+    def _failed(self, reason: str) -> None:
+        self._report(NatsEvent.ERROR, reason)
 
-async def _until_lost(session: NatsSession, beat: Callable[[], None]) -> None:
-    """The client says when it loses its connection, except when closing it fails half-way."""
-    while not session.lost.is_set():
-        beat()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(session.lost.wait(), CLOSED_CHECK_SECONDS)
-        if session.client.is_closed:
-            session.lose()
+    def _listen(self, client: NatsClient, subject: str, receive: Receive) -> None:
+        def handle(_subject: str, _reply: str, _headers: bytes, body: bytes) -> None:
+            self._heard.append((receive, body))
+            self._news.set()
 
+        client.subscribe(subject, handle)
 
-async def _close(client: Client) -> None:
-    # A broken socket may refuse what is still to be flushed, and the library stumble over that; it is gone either way.
-    with suppress(Exception):
-        async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
-            await client.close()
-
-
-async def _subscribe(client: Client, subject: str, receive: Receive) -> None:
-    async def hand_over(message: Msg) -> None:
-        await receive(message.data)
-
-    await client.subscribe(subject, cb=hand_over)
+    async def _until_lost(self, session: NatsSession, beat: Callable[[], None]) -> None:
+        session.listeners.add(self._news.set)
+        while not (session.lost.is_set() or session.client.lost):
+            beat()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            while self._heard:
+                receive, body = self._heard.popleft()
+                try:
+                    await receive(body)
+                except Exception as exc:  # of one message, which must not cost the connection
+                    self._failed(f"{type(exc).__name__}: {exc}")
 
 
 @asynccontextmanager

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from nats.aio.client import Client
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import BadRequestError, NotFoundError
 from nats.js.manager import JetStreamManager
 from noetl_core.errors import Rejected
 
+from noetl_adapters.nats.client import NatsClient
 from noetl_adapters.nats.connection import translated
 from noetl_adapters.nats.provision import API_TIMEOUT_SECONDS, provision_streams
 
@@ -57,7 +57,7 @@ class ConsumerSpec:
 
 
 async def ensure_consumer(
-    client: Client, spec: ConsumerSpec, *, subjects: Sequence[str], last_delivery: datetime | None
+    client: NatsClient, spec: ConsumerSpec, *, subjects: Sequence[str], last_delivery: datetime | None
 ) -> bool:
     """Create the consumer, or give an existing one these subjects and limits; returns whether it was there."""
     manager = client.jsm(timeout=API_TIMEOUT_SECONDS)
@@ -101,7 +101,7 @@ async def _create(manager: JetStreamManager, spec: ConsumerSpec, config: Consume
     await manager.add_consumer(spec.stream, config)
 
 
-async def deliver_unacknowledged_again(client: Client, spec: ConsumerSpec) -> None:
+async def deliver_unacknowledged_again(client: NatsClient, spec: ConsumerSpec) -> None:
     """Have what a lost session took with it come again now and in order, before anything newer.
 
     Otherwise it would come when `ack_wait` is over, long after its successors; older servers cannot help that.
@@ -112,7 +112,7 @@ async def deliver_unacknowledged_again(client: Client, spec: ConsumerSpec) -> No
             await client.jsm(timeout=API_TIMEOUT_SECONDS).reset_consumer(spec.stream, spec.durable)
 
 
-async def delete_consumer(client: Client, spec: ConsumerSpec) -> None:
+async def delete_consumer(client: NatsClient, spec: ConsumerSpec) -> None:
     """Forget the place in the stream."""
     async with translated():
         with suppress(NotFoundError):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nats.aio.client import Client
 from nats.js.api import RetentionPolicy, StorageType, StreamConfig
 from nats.js.errors import BadRequestError, NotFoundError
 from nats.js.manager import JetStreamManager
 from noetl_contracts.subjects import STREAMS, StreamSpec
 from noetl_core.errors import Rejected
 
+from noetl_adapters.nats.client import NatsClient
 from noetl_adapters.nats.connection import translated
 
 API_TIMEOUT_SECONDS = 2.0
@@ -22,7 +22,7 @@ class StreamMismatch(Rejected):
     code = "bus.stream_mismatch"
 
 
-async def provision_streams(client: Client, streams: Sequence[StreamSpec] = STREAMS, *, replicas: int = 1) -> None:
+async def provision_streams(client: NatsClient, streams: Sequence[StreamSpec] = STREAMS, *, replicas: int = 1) -> None:
     """Create what is missing and correct what differs; what an operator has added to a stream is kept."""
     manager = client.jsm(timeout=API_TIMEOUT_SECONDS)
     async with translated():

@@ -8,12 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 
-import nats.errors
-from nats.aio.msg import Msg
-from noetl_contracts.subjects import MESSAGE_ID, STREAMS, StreamSpec
+from noetl_contracts.subjects import MESSAGE_ID, OWN_HEADERS, STREAMS, StreamSpec
 from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.ports.bus import Message, PublishFailed
 
+from noetl_adapters.nats import frames
 from noetl_adapters.nats.connection import NatsConnection, NatsSession
 from noetl_adapters.nats.provision import provision_streams
 
@@ -70,7 +69,7 @@ class NatsPublisher:
         session = self._connection.session()
         if self._inbox is None or self._inbox.session is not session:
             self._provisioned = False
-            self._inbox = await _AckInbox.open(session)
+            self._inbox = _AckInbox(session)
         if not self._provisioned:
             await provision_streams(session.client, self._streams, replicas=self._stream_replicas)
             self._provisioned = True
@@ -78,16 +77,20 @@ class NatsPublisher:
 
     async def _publish_window(self, inbox: _AckInbox, window: Sequence[Message], acknowledged: set[str]) -> None:
         flight = inbox.start(window)
+        session = inbox.session
+        timer = session.client.loop.call_later(self._ack_timeout_seconds, flight.give_up)
+        session.listeners.add(flight.give_up)
         try:
-            async with asyncio.timeout(self._ack_timeout_seconds):
-                await inbox.send(flight)
-                await flight.landed(inbox.session)
-        except TimeoutError as exc:
-            raise Unavailable(f"{len(flight.waiting)} of {len(window)} messages were not acknowledged in time") from exc
-        except (nats.errors.Error, OSError) as exc:
-            raise Unavailable(f"the connection to NATS was lost while sending: {exc}") from exc
+            await inbox.send(flight)
+            await flight.landed
         finally:
+            session.listeners.discard(flight.give_up)
+            timer.cancel()
             acknowledged |= flight.acknowledged
+        if flight.waiting and session.client.lost:
+            raise Unavailable(f"the connection to NATS was lost with {len(flight.waiting)} messages in flight")
+        if flight.waiting:
+            raise Unavailable(f"{len(flight.waiting)} of {len(window)} messages were not acknowledged in time")
         if flight.failure is not None:
             raise Unavailable(f"JetStream did not take a message: {flight.failure}")
 
@@ -97,7 +100,7 @@ class NatsPublisher:
         for message in messages:
             if not message.subject.startswith(self._prefixes) or not _SUBJECT.fullmatch(message.subject):
                 refused[message.message_id] = f"no stream has the subject {message.subject!r}"
-            elif not all(map(_HEADER_NAME.fullmatch, message.headers)):
+            elif not all(map(_HEADER_NAME.fullmatch, message.headers.keys() - OWN_HEADERS)):
                 refused[message.message_id] = "the name of a header has characters that are not allowed"
             elif len(message.body) + HEADER_ALLOWANCE_BYTES > max_bytes:
                 refused[message.message_id] = f"{len(message.body)} bytes are more than NATS takes"
@@ -105,80 +108,79 @@ class NatsPublisher:
 
 
 class _Flight:
-    """Messages that were sent together, until each has its acknowledgement or the connection is lost."""
+    """Messages that were sent together, until each has its acknowledgement or it is given up."""
 
-    def __init__(self, messages: Mapping[str, Message]) -> None:
+    def __init__(self, messages: Mapping[str, Message], landed: asyncio.Future[None]) -> None:
         self.messages = messages
-        self.waiting = dict.fromkeys(messages)
+        self.waiting = dict(messages)
         self.acknowledged: set[str] = set()
         self.failure: str | None = None
-        self._all_answered = asyncio.Event()
+        self.landed = landed
 
     def answer(self, token: str, failure: str | None) -> None:
-        if token not in self.waiting:
+        message = self.waiting.pop(token, None)
+        if message is None:
             return  # an answer to an earlier flight that came too late
-        del self.waiting[token]
         if failure is None:
-            self.acknowledged.add(self.messages[token].message_id)
+            self.acknowledged.add(message.message_id)
         elif self.failure is None:
             self.failure = failure
         if not self.waiting:
-            self._all_answered.set()
+            self.give_up()
 
-    async def landed(self, session: NatsSession) -> None:
-        with session.telling_of_loss(self._all_answered.set):
-            await self._all_answered.wait()
-        if self.waiting:
-            raise Unavailable(f"the connection to NATS was lost with {len(self.waiting)} messages in flight")
+    def give_up(self) -> None:
+        """Wait no longer: all have come, the time is over, or the connection is lost."""
+        if not self.landed.done():
+            self.landed.set_result(None)
 
 
 class _AckInbox:
-    """Where JetStream answers in one session.
-
-    The client library has this too, but an error that JetStream answers with never reaches its futures.
-    """
+    """Where JetStream answers in one session."""
 
     def __init__(self, session: NatsSession) -> None:
         self.session = session
         self._prefix = session.client.new_inbox()
         self._tokens = count()
-        self._flight = _Flight({})
-
-    @classmethod
-    async def open(cls, session: NatsSession) -> _AckInbox:
-        inbox = cls(session)
-        try:
-            await session.client.subscribe(f"{inbox._prefix}.*", cb=inbox._receive)
-        except (nats.errors.Error, OSError) as exc:
-            raise Unavailable(f"NATS is away: {exc}") from exc
-        return inbox
+        self._flight = self.start(())
+        session.client.subscribe(f"{self._prefix}.*", self._receive)
 
     def start(self, messages: Sequence[Message]) -> _Flight:
-        self._flight = _Flight({str(next(self._tokens)): message for message in messages})
+        landed: asyncio.Future[None] = self.session.client.loop.create_future()
+        self._flight = _Flight({str(next(self._tokens)): message for message in messages}, landed)
         return self._flight
 
     async def send(self, flight: _Flight) -> None:
         client = self.session.client
-        for number, (token, message) in enumerate(flight.messages.items(), start=1):
-            await client.publish(
-                message.subject,
-                message.body,
-                reply=f"{self._prefix}.{token}",
-                headers={**message.headers, MESSAGE_ID: message.message_id},
+        written: list[bytes] = []
+        for token, message in flight.messages.items():
+            written.append(
+                frames.publish_with_headers(
+                    message.subject,
+                    message.body,
+                    f"{self._prefix}.{token}",
+                    {**message.headers, MESSAGE_ID: message.message_id},
+                )
             )
-            if number % WRITE_EVERY_MESSAGES == 0:
-                await asyncio.sleep(0)  # publishing only fills a buffer: let it go out while we fill on
+            if len(written) == WRITE_EVERY_MESSAGES:
+                client.send(b"".join(written))
+                written = []
+                await asyncio.sleep(0)  # others are to have their turn, and answers are to be read
+                if (room := client.room) is not None:
+                    await asyncio.wait((room, flight.landed), return_when=asyncio.FIRST_COMPLETED)
+                if flight.landed.done():
+                    return  # given up
+        client.send(b"".join(written))
 
-    async def _receive(self, answer: Msg) -> None:
-        self._flight.answer(answer.subject.rpartition(".")[2], _failure(answer))
+    def _receive(self, subject: str, _reply: str, headers: bytes, body: bytes) -> None:
+        self._flight.answer(subject[len(self._prefix) + 1 :], _failure(headers, body))
 
 
-def _failure(answer: Msg) -> str | None:
-    if not answer.data and answer.headers and answer.headers.get("Status") == _NO_RESPONDERS:
+def _failure(headers: bytes, body: bytes) -> str | None:
+    if not body and frames.read_status(headers)[0] == _NO_RESPONDERS:
         return "no stream listens"
-    if b'"error"' not in answer.data:  # decoding every acknowledgement would cost more than sending
+    if b'"error"' not in body:  # decoding every acknowledgement would cost more than sending
         return None
-    reply = json.loads(answer.data)
+    reply = json.loads(body)
     return str(reply["error"].get("description", reply["error"])) if "error" in reply else None
 
 

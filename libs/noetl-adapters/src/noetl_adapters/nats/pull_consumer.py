@@ -12,7 +12,8 @@ from datetime import datetime
 from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.ports.bus import Delivery
 
-from noetl_adapters.nats.connection import NatsConnection, translated
+from noetl_adapters.nats import frames
+from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import (
     ConsumerSpec,
     delete_consumer,
@@ -22,6 +23,10 @@ from noetl_adapters.nats.consumers import (
 from noetl_adapters.nats.pull_requests import PullRequests
 
 _ACK, _NAK, _TERM, _IN_PROGRESS = b"+ACK", b"-NAK", b"+TERM", b"+WPI"
+ACK_SECONDS = 0.025
+MOST_ACKS = 64
+"""Nobody waits for an acknowledgement: they are sent together, after so long or so many. Unless they hold back what
+comes next; then each is sent at once."""
 
 
 class NatsPullConsumer:
@@ -40,6 +45,9 @@ class NatsPullConsumer:
         self._requests: PullRequests | None = None
         self._last_delivery: datetime | None = None
         self._opening = asyncio.Lock()
+        self._acks: list[bytes] = []
+        self._most_acks = min(MOST_ACKS, spec.max_ack_pending // 4)
+        self._ack_timer: asyncio.TimerHandle | None = None
 
     async def fetch(self, *, batch: int, wait_seconds: float) -> tuple[Delivery, ...]:
         """Return as soon as there is one, with whatever else is there; raises `Unavailable` without NATS."""
@@ -51,7 +59,7 @@ class NatsPullConsumer:
             if requests is None:
                 await self._wait_for_subjects(timeout_seconds=remaining)
             else:
-                await requests.ask(batch, expires_seconds=wait_seconds)
+                requests.ask(batch, expires_seconds=wait_seconds)
                 deliveries = requests.take(batch)
                 if deliveries:
                     return deliveries
@@ -65,7 +73,12 @@ class NatsPullConsumer:
 
     async def ack(self, deliveries: Iterable[Delivery]) -> None:
         """They are dealt with; should this get lost, they come again."""
-        await self._settle(deliveries, _ACK)
+        client = self._connection.session().client
+        self._acks += [frames.publish(delivery.receipt, _ACK) for delivery in deliveries]
+        if len(self._acks) >= self._most_acks:
+            await self._settle((), _ACK)
+        elif self._ack_timer is None:
+            self._ack_timer = client.loop.call_later(ACK_SECONDS, self._send_acks)
 
     async def nak(self, deliveries: Iterable[Delivery], *, delay_seconds: float = 0.0) -> None:
         """They are to come again, to whoever asks first."""
@@ -90,6 +103,7 @@ class NatsPullConsumer:
 
     async def close(self) -> None:
         """Give back what was delivered and not fetched; the place in the stream stays."""
+        self._send_acks()
         requests, self._requests = self._requests, None
         if requests is not None:
             with suppress(NoetlError):
@@ -110,11 +124,11 @@ class NatsPullConsumer:
                 self._last_delivery = requests.last_delivery or self._last_delivery
                 self._requests = self._applied = None
                 if requests.session is session:
-                    await requests.drop()
+                    requests.drop()
             if self._applied != self._subjects:
                 await self._apply_subjects()
             if self._requests is None and self._subjects:
-                self._requests = await PullRequests.open(session, stream=self._spec.stream, consumer=self._spec.durable)
+                self._requests = PullRequests.open(session, stream=self._spec.stream, consumer=self._spec.durable)
             return self._requests if self._subjects else None
 
     async def _apply_subjects(self) -> None:
@@ -129,12 +143,28 @@ class NatsPullConsumer:
         else:
             await delete_consumer(client, self._spec)
             if self._requests is not None:
-                await self._requests.drop()
+                self._requests.drop()
                 self._requests = None
         self._applied = wanted
 
     async def _settle(self, deliveries: Iterable[Delivery], verdict: bytes) -> None:
         client = self._connection.session().client
-        async with translated():
-            for delivery in deliveries:
-                await client.publish(delivery.receipt, verdict)
+        client.send(
+            b"".join([*self._taken_acks(), *[frames.publish(delivery.receipt, verdict) for delivery in deliveries]])
+        )
+        if client.room is not None:
+            await asyncio.shield(client.room)
+
+    def _send_acks(self) -> None:
+        """What gets lost with the connection comes again."""
+        acks = self._taken_acks()
+        if acks:
+            with suppress(Unavailable):
+                self._connection.session().client.send(b"".join(acks))
+
+    def _taken_acks(self) -> list[bytes]:
+        acks, self._acks = self._acks, []
+        timer, self._ack_timer = self._ack_timer, None
+        if timer is not None:
+            timer.cancel()
+        return acks

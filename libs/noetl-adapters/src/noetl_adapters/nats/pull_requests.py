@@ -6,14 +6,12 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 from noetl_core.ports.bus import Delivery
+from noetl_core.values import maker
 
+from noetl_adapters.nats import frames
 from noetl_adapters.nats.connection import NatsSession, translated
 
 SHORTEST_REQUEST_SECONDS = 2.0
@@ -23,6 +21,10 @@ _DRAIN_SECONDS = 5.0
 _HEARTBEAT = "100"
 _REQUEST_OVER = ("404", "408", "409")
 _UNANSWERED = "Nats-Pending-Messages"
+_SHORT_RECEIPT = 9
+_DELIVERIES, _STORED_AT = 4, 7
+_make_delivery = maker(Delivery)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PullRequests:
@@ -32,40 +34,43 @@ class PullRequests:
         self.session = session
         self.broken: str | None = None
         """Why nothing will come any more: the consumer is gone, or does not answer."""
-        self.last_delivery: datetime | None = None
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._inbox = session.client.new_inbox()
-        self._subscription: Subscription | None = None
+        self._subscription = 0
         self._buffer: deque[Delivery] = deque()
+        self._last_receipt = ""
         self._owed = 0
         self._heartbeat_seconds = LONGEST_HEARTBEAT_SECONDS
         self._heard_at = time.monotonic()
-        self._news = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     @classmethod
-    async def open(cls, session: NatsSession, *, stream: str, consumer: str) -> PullRequests:
+    def open(cls, session: NatsSession, *, stream: str, consumer: str) -> PullRequests:
         """Ready to ask."""
         requests = cls(session, stream=stream, consumer=consumer)
-        async with translated():
-            requests._subscription = await session.client.subscribe(requests._inbox, cb=requests._receive)
+        requests._subscription = session.client.subscribe(requests._inbox, requests._receive)
         return requests
+
+    @property
+    def last_delivery(self) -> datetime | None:
+        """When the newest message was stored that came here."""
+        if not self._last_receipt:
+            return None
+        return _EPOCH + timedelta(microseconds=int(_receipt_fields(self._last_receipt)[_STORED_AT]) // 1000)
 
     async def close(self) -> None:
         """Ask for nothing more, and wait for what the server had sent by then: `take` has it, to be given back.
 
         What came after a mere end of the subscription would be nobody's until the server counts it as lost.
         """
-        if self._subscription is not None:
-            async with translated(), asyncio.timeout(_DRAIN_SECONDS):
-                await self._subscription.drain()  # type: ignore[no-untyped-call]
+        async with translated(), asyncio.timeout(_DRAIN_SECONDS):
+            await self.session.client.drain(self._subscription)
 
-    async def drop(self) -> None:
+    def drop(self) -> None:
         """What is still owed comes to nobody, and later to somebody else."""
-        if self._subscription is not None:
-            async with translated():
-                await self._subscription.unsubscribe()
+        self.session.client.unsubscribe(self._subscription)
 
-    async def ask(self, batch: int, *, expires_seconds: float) -> None:
+    def ask(self, batch: int, *, expires_seconds: float) -> None:
         """Have the server owe us a batch, without a request for every message that was taken."""
         missing = batch - self._owed - len(self._buffer)
         if missing <= 0 or (self._owed > 0 and missing < batch / 2):
@@ -79,8 +84,7 @@ class PullRequests:
         }
         if self._owed == 0:
             self._heard_at = time.monotonic()
-        async with translated():
-            await self.session.client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)
+        self.session.client.publish(self._subject, json.dumps(request).encode(), reply=self._inbox)
         self._owed += missing
 
     @property
@@ -95,41 +99,55 @@ class PullRequests:
 
     async def news(self, *, timeout_seconds: float) -> None:
         """Wait until something came or went wrong, or for the given time."""
-        self._news.clear()
         patience = 2.5 * self._heartbeat_seconds
-        with self.session.telling_of_loss(self._news.set), suppress(TimeoutError):
-            async with asyncio.timeout(min(timeout_seconds, patience)):
-                await self._news.wait()
+        loop, session = self.session.client.loop, self.session
+        self._waiter = loop.create_future()
+        timer = loop.call_later(min(timeout_seconds, patience), self._wake)
+        session.listeners.add(self._wake)
+        try:
+            if not session.lost.is_set():
+                await self._waiter
+        finally:
+            session.listeners.discard(self._wake)
+            timer.cancel()
+            self._waiter = None
         if self._owed > 0 and time.monotonic() - self._heard_at > patience:
             self.broken = "no heartbeat"
 
-    async def _receive(self, message: Msg) -> None:
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _receive(self, subject: str, receipt: str, headers: bytes, body: bytes) -> None:
         self._heard_at = time.monotonic()
-        headers = message.headers or {}
-        if message.subject == self._inbox:  # the server itself speaks; messages keep their own subject
+        if subject == self._inbox:  # the server itself speaks; messages keep their own subject
             self._hear_status(headers)
             return
-        self._owed = max(self._owed - 1, 0)
-        metadata = message.metadata
-        self.last_delivery = metadata.timestamp
+        if self._owed > 0:
+            self._owed -= 1
+        self._last_receipt = receipt
+        fields = _receipt_fields(receipt)
         self._buffer.append(
-            Delivery(
-                subject=message.subject,
-                body=message.data,
-                headers=headers,
-                receipt=message.reply,
-                attempt=metadata.num_delivered,
-            )
+            _make_delivery(subject, body, frames.read_headers(headers), receipt, int(fields[_DELIVERIES]))
         )
-        self._news.set()
+        self._wake()
 
-    def _hear_status(self, headers: Mapping[str, str]) -> None:
-        status = headers.get("Status", "")
+    def _hear_status(self, block: bytes) -> None:
+        status, description = frames.read_status(block)
         if status == _HEARTBEAT:
             return
-        unanswered = headers.get(_UNANSWERED)
+        unanswered = frames.read_headers(block).get(_UNANSWERED)
         if status in _REQUEST_OVER and unanswered is not None:
             self._owed = max(self._owed - int(unanswered), 0)
         else:
-            self.broken = f"{status} {headers.get('Description', '')}".strip()
-        self._news.set()
+            self.broken = f"{status} {description}".strip()
+        self._wake()
+
+
+def _receipt_fields(receipt: str) -> list[str]:
+    """Of `$JS.ACK.<stream>.<consumer>.<deliveries>.<place>.<place here>.<time>.<pending>`.
+
+    A server that has a domain puts it and the account before the stream, and something random behind all.
+    """
+    fields = receipt.split(".")
+    return fields if len(fields) == _SHORT_RECEIPT else fields[2:]

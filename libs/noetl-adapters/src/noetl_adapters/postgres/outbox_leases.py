@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncpg
 from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.ports.outbox import OutboxHolding, OutboxPublisher, fair_share
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -13,7 +13,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresOutboxLeases:
     """A shard passes on only when its lease was given back or has ended."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("outbox.sql")
 

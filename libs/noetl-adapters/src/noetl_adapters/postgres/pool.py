@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
+from types import TracebackType
 
 import asyncpg
 from noetl_core.errors import DeadlinePassed, InvalidInput, NoetlError, Unavailable
@@ -56,33 +57,56 @@ async def open_pool(
     return pool
 
 
-@asynccontextmanager
-async def translated() -> AsyncIterator[None]:
+class _Translated:
+    """A context that knows nothing of who is in it, so there is one for all."""
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception):
+            meant = _translation(error)
+            if meant is not error:
+                raise meant from error
+
+
+_TRANSLATED = _Translated()
+
+
+def translated() -> AbstractAsyncContextManager[None]:
     """Driver errors end here: what may pass becomes `Unavailable`, a bad value `InvalidInput`; the rest is a defect."""
-    try:
-        yield
-    except NoetlError:
-        raise
-    except TimeoutError as exc:  # before OSError, of which it is one
-        raise DeadlinePassed("the database did not answer in time") from exc
-    except (
-        OSError,
-        asyncpg.PostgresConnectionError,
-        asyncpg.OperatorInterventionError,
-        asyncpg.InsufficientResourcesError,
-        asyncpg.InvalidTransactionStateError,
-        asyncpg.InterfaceError,
-        # How the driver says that the server hung up between two messages of one call.
-        asyncpg.InternalClientError,
-        asyncpg.LockNotAvailableError,
-        asyncpg.DeadlockDetectedError,
-        asyncpg.ReadOnlySQLTransactionError,
-    ) as exc:
+    return _TRANSLATED
+
+
+def _translation(exc: Exception) -> Exception:
+    if isinstance(exc, NoetlError):
+        return exc
+    if isinstance(exc, TimeoutError):  # before OSError, of which it is one
+        return DeadlinePassed("the database did not answer in time")
+    if isinstance(exc, _AWAY):
         if isinstance(exc, ValueError):  # how the driver says that an argument does not fit its type
-            raise InvalidInput(f"the database cannot hold this: {exc}") from exc
-        raise Unavailable(f"the database is away: {exc}") from exc
-    except asyncpg.DataError as exc:
-        raise InvalidInput(f"the database cannot hold this: {exc}") from exc
+            return InvalidInput(f"the database cannot hold this: {exc}")
+        return Unavailable(f"the database is away: {exc}")
+    if isinstance(exc, asyncpg.DataError):
+        return InvalidInput(f"the database cannot hold this: {exc}")
+    return exc
+
+
+_AWAY: tuple[type[Exception], ...] = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidTransactionStateError,
+    asyncpg.InterfaceError,
+    # How the driver says that the server hung up between two messages of one call.
+    asyncpg.InternalClientError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
 
 
 def transient(exc: BaseException) -> bool:

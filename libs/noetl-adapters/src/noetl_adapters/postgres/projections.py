@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import asyncpg
-from noetl_core.canonical import decode
+from noetl_core.canonical import decode, encode
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
@@ -26,54 +26,52 @@ from noetl_core.ports.quiet import QuietExecution
 from noetl_core.state_json import decode_state
 from noetl_core.surfaces.shapes import Row, Surface
 
+from noetl_adapters.postgres.arrays import numbers
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
-from noetl_adapters.postgres.projection_rows import EXECUTION_COLUMNS, execution_row
+from noetl_adapters.postgres.projection_rows import execution_row
 from noetl_adapters.postgres.queries import load_queries
 from noetl_adapters.postgres.stored_rows import read_page
-from noetl_adapters.postgres.surface_tables import (
-    OBJECTS,
-    TABLES,
-    column_count,
-    columns_of,
-    row_of,
-    upsert,
-)
+from noetl_adapters.postgres.surface_tables import OBJECTS, TABLES, document_of, row_of, upsert
+
+_NO_ROWS: Mapping[str, Row] = {}
 
 
 class PostgresProjections:
     """Port `ProjectionStore`, over tables that only the projector's role may write."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("projections.sql")
         self._statements: dict[tuple[Surface, ...], str] = {}
 
     async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
         """What is stored of these executions."""
-        rows = await self._fetch("load_rows", list(execution_ids))
+        rows = await self._fetch("load_rows", numbers(execution_ids))
         return {row[0]: _stored(row) for row in rows}
 
     async def versions(self, execution_ids: Collection[int]) -> Mapping[int, int]:
         """Versions that the rows of these executions include."""
-        return {row[0]: row[1] for row in await self._fetch("row_versions", list(execution_ids))}
+        return {row[0]: row[1] for row in await self._fetch("row_versions", numbers(execution_ids))}
 
     async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
         """Store what is newer and not of a deposed owner; raises `InvalidInput` if some row cannot be held."""
         if not executions:
             raise InvalidInput("a batch of projections holds at least one execution")
-        rows = _columns([execution_row(one) for one in executions], width=EXECUTION_COLUMNS)
-        surfaces = tuple(surface for surface in TABLES if any(one.rows.get(surface) for one in executions))
-        parts = [
-            column
-            for surface in surfaces
-            for column in columns_of(surface, [row for one in executions for row in one.rows[surface].values()])
-        ]
+        surfaces: list[Surface] = []
+        documents = [encode([execution_row(one) for one in executions]).decode()]
+        for surface in TABLES:
+            rows = [row for one in executions for row in one.rows.get(surface, _NO_ROWS).values()]
+            if rows:
+                surfaces.append(surface)
+                documents.append(document_of(surface, rows))
         try:
             async with translated(), self._pool.acquire() as connection:
                 # One statement, and so one round trip and one transaction.
-                written = await connection.fetch(self._statement(surfaces), *rows, *parts)
-                refused = await self._refusals(connection, set(rows[0]) - {row[0] for row in written})
-                projected_at = max((row[1] for row in written), default=None) or await connection.fetchval(
+                written = await connection.fetch(self._statement(tuple(surfaces)), *documents)
+                wanted = {one.state.execution.execution_id for one in executions}
+                refused = await self._refusals(connection, wanted - {row[0] for row in written})
+                projected_at = max([row[1] for row in written], default=None) or await connection.fetchval(
                     self._sql["clock"]
                 )
         except REFUSED_ROWS as exc:
@@ -84,10 +82,8 @@ class PostgresProjections:
         """Writes executions with the rows of these surfaces; a batch without loops does not pay for loops."""
         known = self._statements.get(surfaces)
         if known is None:
-            parts, place = [f"written AS (\n{self._sql['write_executions']}\n)"], EXECUTION_COLUMNS + 1
-            for surface in surfaces:
-                parts.append(upsert(surface, first_parameter=place))
-                place += column_count(surface)
+            parts = [f"written AS (\n{self._sql['write_executions']}\n)"]
+            parts += [upsert(surface, parameter=place) for place, surface in enumerate(surfaces, start=2)]
             known = f"WITH {', '.join(parts)}\nSELECT execution_id, projected_at FROM written"
             self._statements[surfaces] = known
         return known
@@ -145,7 +141,7 @@ class PostgresProjections:
 
     async def write_barriers(self, execution_ids: Collection[int]) -> list[Barrier]:
         """Close what is committed of these executions, all in one statement."""
-        return [_barrier(row) for row in await self._fetch("write_barriers", list(execution_ids))]
+        return [_barrier(row) for row in await self._fetch("write_barriers", numbers(execution_ids))]
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
         """It was told in the log."""
@@ -221,9 +217,8 @@ class PostgresProjections:
         return await self._fetch_text(self._sql[query], *arguments)
 
     async def _fetch_text(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        async with translated(), self._pool.acquire() as connection:
-            rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)
-        return rows
+        async with translated():
+            return await self._pool.fetch(statement, *arguments)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], *, width: int) -> list[list[Any]]:

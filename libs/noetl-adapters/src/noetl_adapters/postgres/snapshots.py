@@ -10,6 +10,7 @@ from noetl_core.canonical import decode, encode
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.snapshots import Rules, Snapshot
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -17,7 +18,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresSnapshots:
     """Port `SnapshotStore`, over tables that only the projector's role may write."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("snapshots.sql")
 

@@ -10,7 +10,7 @@ import asyncpg
 from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.surfaces.execution_rows import routing_facts
 from noetl_core.surfaces.shapes import SHAPES, Kind, Row, Surface, without_absent
-from noetl_core.timestamps import format_time, parse_time
+from noetl_core.timestamps import format_time
 
 TABLES: Final[Mapping[Surface, str]] = {
     Surface.COMMANDS: "command",
@@ -38,22 +38,23 @@ _TYPES: Final[Mapping[Kind, str]] = {
 }
 
 
-def column_count(surface: Surface) -> int:
-    """How many parameters the rows of a surface take."""
-    return len(SHAPES[surface].fields)
+def upsert(surface: Surface, *, parameter: int) -> str:
+    """Writes the rows of those executions that `written` names; a part of the statement that writes these.
 
-
-def upsert(surface: Surface, *, first_parameter: int) -> str:
-    """Writes the rows of those executions that `written` names; a part of the statement that writes these."""
+    All rows are one parameter, a document. As columns, an array for each field, they were many: the driver asks of
+    each array and each value in it whether that is a sequence, which took longer than to write them.
+    """
     fields = SHAPES[surface].fields
     names = ", ".join(f'"{name}"' for name in fields)
-    arrays = ", ".join(f"${first_parameter + place}::{_TYPES[kind]}[]" for place, kind in enumerate(fields.values()))
+    # JSON comes as the text of it, so that nothing in it is read before it is stored.
+    typed = ", ".join(f'"{name}" {"text" if kind is Kind.JSON else _TYPES[kind]}' for name, kind in fields.items())
+    values = ", ".join(f'incoming."{name}"{"::json" if kind is Kind.JSON else ""}' for name, kind in fields.items())
     kept = {"execution_id", *SHAPES[surface].identity}
     updates = ", ".join(f'"{name}" = excluded."{name}"' for name in fields if name not in kept)
     return f"""{TABLES[surface]}_rows AS (
     INSERT INTO noetl.{TABLES[surface]} AS stored (tenant_id, organization_id, {names})
-    SELECT written.tenant_id, written.organization_id, incoming.*
-    FROM unnest({arrays}) AS incoming ({names})
+    SELECT written.tenant_id, written.organization_id, {values}
+    FROM json_to_recordset(${parameter}::json) AS incoming ({typed})
     JOIN written USING (execution_id)
     ON CONFLICT (execution_id, {KEYS[surface]}) DO UPDATE SET {updates}
     WHERE stored.stream_version <= excluded.stream_version
@@ -86,9 +87,18 @@ FROM unnest($1::bigint[], $2::text[]) AS asked (execution_id, object_key)
 JOIN noetl.business_object AS stored USING (execution_id, object_key)"""  # noqa: S608 - made of the names of fields
 
 
-def columns_of(surface: Surface, rows: Sequence[Row]) -> list[list[Any]]:
-    """The parameters of `upsert`."""
-    return [[_to_column(kind, row.get(name)) for row in rows] for name, kind in SHAPES[surface].fields.items()]
+_JSON_FIELDS: Final[Mapping[Surface, tuple[str, ...]]] = {
+    surface: tuple(name for name, kind in SHAPES[surface].fields.items() if kind is Kind.JSON) for surface in TABLES
+}
+
+
+def document_of(surface: Surface, rows: Sequence[Row]) -> str:
+    """The parameter of `upsert`."""
+    return encode([_with_texts(row, names) for row in rows] if (names := _JSON_FIELDS[surface]) else rows).decode()
+
+
+def _with_texts(row: Row, names: Sequence[str]) -> JsonObject:
+    return {**row, **{name: encode(row[name]).decode() for name in names if row.get(name) is not None}}
 
 
 def row_of(surface: Surface, record: asyncpg.Record, *, offset: int) -> JsonObject:
@@ -136,16 +146,6 @@ def execution_row_of(record: asyncpg.Record) -> JsonObject:
             "unknown_events": fields.get("unknown_events", 0),
         }
     )
-
-
-def _to_column(kind: Kind, value: Any) -> Any:
-    if value is None:
-        return None
-    if kind is Kind.ID:
-        return int(value)
-    if kind is Kind.TIME:
-        return parse_time(value)
-    return encode(value).decode() if kind is Kind.JSON else value
 
 
 def _from_column(kind: Kind, value: Any) -> Any:

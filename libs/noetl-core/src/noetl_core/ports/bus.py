@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from noetl_core.errors import Unavailable
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from noetl_core.ports.bus import Message
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +34,12 @@ class Backlog:
 class Outbox(Protocol):
     """Rows are taken until they are gone: there is no watermark that a late commit could fall behind."""
 
-    async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
+    async def take(
+        self, shards: Collection[int], *, limit: int, published: Sequence[int] = ()
+    ) -> tuple[OutboxRow, ...]:
         """The first messages of these shards, in outbox order; they stay until they are deleted.
+
+        What was `published` before is deleted with it, under the same ids as by `delete`.
 
         Those that share an id come together. They carry as many events as asked for if there are as many, a hint
         counting as one, and maybe a few more: who gets fewer has got everything.
@@ -99,4 +103,12 @@ class CommitSignal(Protocol):
 
     async def wait(self, shards: Collection[int], *, timeout_seconds: float) -> bool:
         """Return True as soon as one of the shards moved since the last call, False when the time is over."""
+        ...
+
+    def heard(self, shards: Collection[int]) -> bool:
+        """Whether one of the shards moved since the last call, of either kind; nobody is told of it again."""
+        ...
+
+    def wake(self) -> None:
+        """End a wait that is under way, as if its time were over."""
         ...

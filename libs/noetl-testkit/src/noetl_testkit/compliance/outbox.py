@@ -214,6 +214,28 @@ class CommitSignalCompliance(ABC):
 
         assert not await signal.wait({1, 2}, timeout_seconds=SHORT_SECONDS)
 
+    async def test_a_wait_can_be_ended_before_its_time(self, signal: CommitSignal) -> None:
+        await self.settle(signal)
+        waiting = asyncio.create_task(signal.wait({1}, timeout_seconds=10 * LONG_SECONDS))
+        await asyncio.sleep(0)
+
+        signal.wake()
+
+        assert not await asyncio.wait_for(waiting, LONG_SECONDS)
+
+    async def test_whoever_asks_without_waiting_hears_of_a_commit_once(self, signal: CommitSignal) -> None:
+        await self.settle(signal)
+        assert not signal.heard({1, 2})
+        await self.commit(signal, 1, 2)
+
+        assert await signal.wait({1}, timeout_seconds=LONG_SECONDS)
+        assert not signal.heard({1, 2})
+        await self.commit(signal, 1)
+        heard = asyncio.create_task(signal.wait({3}, timeout_seconds=10 * LONG_SECONDS))
+        await self.commit(signal, 1, 3)
+        assert await heard
+        assert not signal.heard({1})
+
     async def test_a_commit_before_the_wait_is_remembered_once(self, signal: CommitSignal) -> None:
         await self.settle(signal)
 

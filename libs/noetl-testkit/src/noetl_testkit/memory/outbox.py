@@ -40,9 +40,11 @@ class InMemoryOutbox:
             )
         return tuple(range(first, self._last_id + 1))
 
-    async def take(self, shards: Collection[int], *, limit: int) -> tuple[OutboxRow, ...]:
+    async def take(
+        self, shards: Collection[int], *, limit: int, published: Sequence[int] = ()
+    ) -> tuple[OutboxRow, ...]:
         """The first rows of these shards, in outbox order."""
-        self._check()
+        await self.delete(published)
         self.takes += 1
         taken, events = [], 0
         for _, row in sorted(self.rows.items()):
@@ -138,20 +140,31 @@ class InMemoryCommitSignal:
 
     def __init__(self) -> None:
         self._moved: set[int] = set()
-        self._heard = asyncio.Event()
+        self._news = asyncio.Event()
+        self._woken = False
 
     def commit(self, *shards: int) -> None:
         """These shards have moved."""
         self._moved.update(shards)
-        self._heard.set()
+        self._news.set()
 
     async def wait(self, shards: Collection[int], *, timeout_seconds: float) -> bool:
         """Return True as soon as one of the shards moved since the last call, False when the time is over."""
+        self._woken = False
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while self._moved.isdisjoint(shards):
-                    self._heard.clear()
-                    await self._heard.wait()
+                while self._moved.isdisjoint(shards) and not self._woken:
+                    self._news.clear()
+                    await self._news.wait()
+        return self.heard(shards)
+
+    def heard(self, shards: Collection[int]) -> bool:
+        """Whether one of the shards moved since the last call, of either kind."""
         concerned = not self._moved.isdisjoint(shards)
         self._moved.clear()
         return concerned
+
+    def wake(self) -> None:
+        """End a wait that is under way."""
+        self._woken = True
+        self._news.set()

@@ -54,6 +54,7 @@ class InMemoryProjections:
         self.closed: dict[int, list[Barrier]] = {}
         """Barriers of each execution, oldest first."""
         self.kept_barriers: set[tuple[int, int]] = set()
+        self.loads = 0
         self.writes = 0
         self.failure: NoetlError | None = None
         self.unholdable: set[int] = set()
@@ -64,6 +65,7 @@ class InMemoryProjections:
     async def load(self, execution_ids: Collection[int]) -> Mapping[int, StoredProjection]:
         """What is stored of these executions."""
         self._check()
+        self.loads += 1
         return {
             one: StoredProjection(
                 state=decode_state(row.state), stream_version=row.view.stream_version, epoch=row.epoch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from noetl_contracts.subjects import shard_filter
@@ -111,6 +112,7 @@ class ProjectorNode:
             known=self._known,
             troubles=self._troubles,
             metrics=told,
+            began_at=datetime.min.replace(tzinfo=UTC),  # rows that are not looked for first are what may go wrong
         )
         self._compare = CompareHeads(
             log,

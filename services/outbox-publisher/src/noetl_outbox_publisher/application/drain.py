@@ -79,6 +79,7 @@ class Drain:
         if self._clock() >= self._tenure.renew_at:
             await self._renew()
         if not self._tenure.shards:
+            await self._publish_batch.settle()
             return False
         return await self._publish_batch(self._tenure.shards, lease_ends_at=self._tenure.ends_at)
 
@@ -87,6 +88,7 @@ class Drain:
         held, self._tenure = self._tenure.shards, Tenure()
         self._metrics.held_shards.set(0)
         try:
+            await self._publish_batch.settle()
             await self._leases.release(self._publisher)
         except NoetlError as exc:
             logger.warning("outbox.release_failed", shards=len(held), reason=exc.message)

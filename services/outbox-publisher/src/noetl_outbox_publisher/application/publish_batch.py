@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 
 from noetl_contracts.messages import count_events
 from noetl_contracts.subjects import TRACEPARENT
@@ -35,29 +35,50 @@ class PublishBatch:
         batch_rows: int,
         publish_seconds: float,
         traced: bool = True,
+        heard_of_more: Callable[[Collection[int]], bool] = lambda shards: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Untraced, it makes no spans: right where nobody keeps them, since nothing is passed on from here."""
+        """Untraced, it makes no spans: right where nobody keeps them, since nothing is passed on from here.
+
+        `heard_of_more` says whether something was committed meanwhile, and is told once: then the next batch is taken.
+        """
         self._outbox = outbox
         self._publisher = publisher
         self._metrics = metrics
         self._batch_rows = batch_rows
         self._publish_seconds = publish_seconds
         self._traced = traced
+        self._heard_of_more = heard_of_more
         self._clock = clock
+        self._published: list[int] = []
+        """What the next taking deletes, which follows at once."""
 
     async def __call__(self, shards: Collection[int], *, lease_ends_at: float) -> bool:
-        """Publish what is first in these shards; returns whether there may be more."""
-        rows = await self._outbox.take(shards, limit=self._batch_rows)
+        """Publish what is first in these shards; returns whether there may be more, to be called again at once."""
+        rows = await self._outbox.take(shards, limit=self._batch_rows, published=self._published)
+        self._published = []
         if not rows:
             return False
         taken_at = self._clock()
         if taken_at + self._publish_seconds > lease_ends_at:
             raise Unavailable("taking rows took so long that the lease may end while they are published")
-        with _spans(rows) if self._traced else nullcontext():
+        if self._traced:
+            with _spans(rows):
+                await self._publish(rows, taken_at)
+        else:
             await self._publish(rows, taken_at)
         # Neighbouring events share a message, and it is events that a batch has so many of.
-        return sum(count_events(row.message.headers) for row in rows) >= self._batch_rows
+        more = sum([count_events(row.message.headers) for row in rows]) >= self._batch_rows
+        more = self._heard_of_more(shards) or more
+        if not more:
+            await self.settle()
+        return more
+
+    async def settle(self) -> None:
+        """Delete what was published and is still there; for whoever will not call again at once."""
+        if self._published:
+            await self._outbox.delete(self._published)
+            self._published = []
 
     async def _publish(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
         try:
@@ -67,19 +88,20 @@ class PublishBatch:
             # What shares an id with a message that is not settled comes again with it, and is told apart by its own.
             unsettled = {row.outbox_id for row in rows if not _is_settled(row, failure)}
             done = [row for row in rows if row.outbox_id not in unsettled]
-            await self._settle([row for row in done if row.message.message_id in failure.acknowledged], taken_at)
+            self._acknowledged([row for row in done if row.message.message_id in failure.acknowledged], taken_at)
+            await self.settle()
             await self._drop([row for row in done if row.message.message_id in failure.refused], failure.refused)
             if unsettled:
                 raise
         else:
-            await self._settle(rows, taken_at)
+            self._acknowledged(rows, taken_at)
 
-    async def _settle(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
+    def _acknowledged(self, rows: Sequence[OutboxRow], taken_at: float) -> None:
         """Deleted after the acknowledgement, never before: a crash in between publishes again, which is harmless."""
         if not rows:
             return
         elapsed = self._clock() - taken_at
-        await self._outbox.delete(_ids(rows))
+        self._published = _ids(rows)
         self._metrics.published.inc(len(rows))
         self._metrics.batch_rows.observe(len(rows))
         for row in rows[:: 1 + len(rows) // SAMPLES_PER_BATCH]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from noetl_core.errors import DeadlinePassed, NoetlError
 from noetl_core.ports.outbox import CommitSignal, Outbox
@@ -41,25 +42,30 @@ class DrainLoop:
 
     async def run(self, beat: Callable[[], None]) -> None:
         """Until the process stops; the batch under way is finished."""
-        while not self._stopping.is_set():
-            more = await self._try_step()
-            if self._failures == 0:
-                beat()  # a loop that only fails is not healthy
-            if not more:
-                await self._idle()
+        with self._woken_to_stop():
+            while not self._stopping.is_set():
+                more = await self._try_step()
+                if self._failures == 0:
+                    beat()  # a loop that only fails is not healthy
+                if not more:
+                    await self._idle()
 
     async def until_empty(self, outbox: Outbox, *, timeout_seconds: float) -> None:
         """For `--once`: until nothing waits any more, whoever published it; raises `DeadlinePassed`."""
         try:
             async with asyncio.timeout(timeout_seconds):
-                while not self._stopping.is_set():
-                    more = await self._try_step()
-                    if not more and self._failures == 0 and (await outbox.backlog()).rows == 0:
-                        return
-                    if not more:
-                        await self._idle()
+                await self._until_empty(outbox)
         except TimeoutError as exc:
             raise DeadlinePassed(f"the outbox was not empty after {timeout_seconds:g} s") from exc
+
+    async def _until_empty(self, outbox: Outbox) -> None:
+        with self._woken_to_stop():
+            while not self._stopping.is_set():
+                more = await self._try_step()
+                if not more and self._failures == 0 and (await outbox.backlog()).rows == 0:
+                    return
+                if not more:
+                    await self._idle()
 
     async def _try_step(self) -> bool:
         try:
@@ -80,15 +86,21 @@ class DrainLoop:
 
     async def _idle(self) -> None:
         """Wait for a commit in one of our shards; after a failure, for a while."""
-        if self._failures:
-            waiting: asyncio.Task[object] = asyncio.create_task(asyncio.sleep(RETRY.delay(self._failures)))
-        else:
-            waiting = asyncio.create_task(self._signal.wait(self._drain.shards, timeout_seconds=self._poll_seconds))
+        if not self._failures:
+            await self._signal.wait(self._drain.shards, timeout_seconds=self._poll_seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(RETRY.delay(self._failures)):
+                await self._stopping.wait()
+
+    @contextmanager
+    def _woken_to_stop(self) -> Iterator[None]:
+        """While this lasts, whoever waits for commits waits for the end of the process too."""
         stopping = asyncio.create_task(self._stopping.wait())
+        stopping.add_done_callback(lambda _: self._signal.wake())
         try:
-            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            yield
         finally:
-            waiting.cancel()
             stopping.cancel()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.fold import State
@@ -24,6 +25,13 @@ class Wanted:
     events: tuple[StoredEvent, ...] = ()
     target: int = 0
     trace: str = ""
+
+    def begins_after(self, moment: datetime) -> bool:
+        """Whether the first event is at hand, and so new that there is no row yet, most likely.
+
+        If there is one after all, it refuses what is older, and what is newer was folded from the first event.
+        """
+        return bool(self.events) and self.events[0].stream_version == 1 and self.events[0].ingest_time > moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 from noetl_core.fold import empty
 from noetl_core.ports.projection_store import ProjectionStore
@@ -31,7 +32,9 @@ class ProjectBatch:
         known: KnownStates,
         troubles: Troubles,
         metrics: ProjectorMetrics,
+        began_at: datetime,
     ) -> None:
+        """`began_at`: what was committed since then is nobody's but ours, as long as nothing goes wrong."""
         self._store = store
         self._read_missing = read_missing
         self._store_rows = store_rows
@@ -39,6 +42,7 @@ class ProjectBatch:
         self._known = known
         self._troubles = troubles
         self._metrics = metrics
+        self._began_at = began_at
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, wanted: Sequence[Wanted]) -> Mapping[int, int]:
@@ -72,7 +76,11 @@ class ProjectBatch:
 
     async def _due(self, wanted: Sequence[Wanted]) -> list[Advance]:
         """Those of which something is missing, each with the state that it continues."""
-        unknown = [one.execution_id for one in wanted if self._known.version(one.execution_id) is None]
+        unknown = [
+            one.execution_id
+            for one in wanted
+            if self._known.version(one.execution_id) is None and not one.begins_after(self._began_at)
+        ]
         stored = await self._store.load(unknown) if unknown else {}
         due: list[Advance] = []
         for one in wanted:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
@@ -152,6 +153,7 @@ class Projector:
             known=self._known,
             troubles=self._troubles,
             metrics=self._metrics,
+            began_at=datetime.now(UTC),
         )
         return CompareHeads(
             log,

@@ -7,16 +7,42 @@ SELECT set_config('noetl.log_branch', noetl.log_branch(), false)
 --
 -- Rows are taken whole until there are messages enough. The sub-select with OFFSET 0 stays a lookup in the log for each.
 SELECT waiting.outbox_id, waiting.shard, waiting.execution_id, waiting.age_seconds, waiting.subject,
-       waiting.message_id, waiting.headers, coalesce(waiting.body, event.body) AS body, event.event_id,
-       event.tenant_id, event.organization_id, event.stream_version, event.aggregate_version, event.ingest_time,
-       event.prev_checksum, event.checksum, current_setting('noetl.log_branch', true) AS log_branch
+       waiting.message_id, waiting.headers, coalesce(waiting.body, event.body) AS body, event.stream_version,
+       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.event_id,
+       event.tenant_id, event.organization_id, current_setting('noetl.log_branch', true) AS log_branch
 FROM (
     SELECT first.*, sum(coalesce(last_version - first_version, 0) + 1) OVER (ORDER BY outbox_id) AS messages
     FROM (
         SELECT outbox_id, shard, execution_id, first_version, last_version, subject, message_id, headers, body,
                extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
         FROM noetl.outbox
-        WHERE shard = ANY($1::integer[])
+        WHERE shard = ANY((SELECT $1::text::integer[])::integer[])
+        ORDER BY outbox_id
+        LIMIT $2
+    ) AS first
+) AS waiting
+LEFT JOIN LATERAL (
+    SELECT * FROM noetl.event
+    WHERE event.execution_id = waiting.execution_id
+      AND event.stream_version BETWEEN waiting.first_version AND waiting.last_version OFFSET 0
+) AS event ON waiting.first_version IS NOT NULL
+WHERE waiting.messages - coalesce(waiting.last_version - waiting.first_version, 0) <= $2
+ORDER BY waiting.outbox_id, event.stream_version
+
+-- name: delete_and_take — what was published goes, what follows comes; both parts see the rows as they were, so those that go are left out
+WITH gone AS (DELETE FROM noetl.outbox WHERE outbox_id = ANY((SELECT $3::text::bigint[])::bigint[]))
+SELECT waiting.outbox_id, waiting.shard, waiting.execution_id, waiting.age_seconds, waiting.subject,
+       waiting.message_id, waiting.headers, coalesce(waiting.body, event.body) AS body, event.stream_version,
+       event.aggregate_version, event.ingest_time, event.prev_checksum, event.checksum, event.event_id,
+       event.tenant_id, event.organization_id, current_setting('noetl.log_branch', true) AS log_branch
+FROM (
+    SELECT first.*, sum(coalesce(last_version - first_version, 0) + 1) OVER (ORDER BY outbox_id) AS messages
+    FROM (
+        SELECT outbox_id, shard, execution_id, first_version, last_version, subject, message_id, headers, body,
+               extract(epoch FROM clock_timestamp() - created_at)::float8 AS age_seconds
+        FROM noetl.outbox
+        WHERE shard = ANY((SELECT $1::text::integer[])::integer[])
+          AND outbox_id <> ALL((SELECT $3::text::bigint[])::bigint[])
         ORDER BY outbox_id
         LIMIT $2
     ) AS first
@@ -30,7 +56,7 @@ WHERE waiting.messages - coalesce(waiting.last_version - waiting.first_version, 
 ORDER BY waiting.outbox_id, event.stream_version
 
 -- name: delete
-DELETE FROM noetl.outbox WHERE outbox_id = ANY($1::bigint[])
+DELETE FROM noetl.outbox WHERE outbox_id = ANY((SELECT $1::text::bigint[])::bigint[])
 
 -- name: backlog — counted up to a limit, so that a long backlog is not made longer by counting it
 SELECT (SELECT count(*) FROM (SELECT outbox_id FROM noetl.outbox LIMIT $1) AS counted) AS waiting,

@@ -1,10 +1,10 @@
 -- name: load_rows
 SELECT execution_id, state::text, stream_version, projector_epoch
 FROM noetl.execution
-WHERE execution_id = ANY($1::bigint[])
+WHERE execution_id = ANY((SELECT $1::text::bigint[])::bigint[])
 
 -- name: row_versions
-SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = ANY($1::bigint[])
+SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = ANY((SELECT $1::text::bigint[])::bigint[])
 
 -- name: write_executions — in the order of ids, so that two projectors cannot deadlock; only newer wins, and no deposed owner
 INSERT INTO noetl.execution AS stored (
@@ -13,16 +13,13 @@ INSERT INTO noetl.execution AS stored (
     event_time_watermark, projector_epoch, next_deadline, projected_at)
 SELECT
     execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
-    last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
+    last_event_type, last_node_name, start_time, end_time, error::json, state::json, stream_version, last_event_id,
     event_time_watermark, projector_epoch, next_deadline, clock_timestamp()
-FROM unnest(
-    $1::bigint[], $2::text[], $3::text[], $4::integer[], $5::text[], $6::integer[], $7::text[], $8::bigint[],
-    $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::json[], $15::json[],
-    $16::bigint[], $17::bigint[], $18::timestamptz[], $19::bigint[], $20::bigint[],
-    $21::timestamptz[]) AS incoming (
-    execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
-    last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_event_id,
-    event_time_watermark, projector_epoch, base_version, next_deadline)
+FROM json_to_recordset($1::json) AS incoming (
+    execution_id bigint, tenant_id text, organization_id text, shard integer, path text, version integer,
+    catalog_id text, parent_execution_id bigint, status text, last_event_type text, last_node_name text,
+    start_time timestamptz, end_time timestamptz, error text, state text, stream_version bigint, last_event_id bigint,
+    event_time_watermark timestamptz, projector_epoch bigint, base_version bigint, next_deadline timestamptz)
 WHERE base_version = 0
    OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
 ORDER BY execution_id
@@ -65,7 +62,7 @@ WITH closed AS (
     INSERT INTO noetl.checkpoint (execution_id, shard_id, epoch, last_event_id, committed_at)
     SELECT execution_id, shard, stream_version, last_projected_event_id, clock_timestamp()
     FROM noetl.execution
-    WHERE execution_id = ANY($1::bigint[])
+    WHERE execution_id = ANY((SELECT $1::text::bigint[])::bigint[])
     ORDER BY execution_id
     ON CONFLICT (execution_id, epoch) DO NOTHING
     RETURNING execution_id, shard_id, epoch, last_event_id, committed_at
