@@ -50,7 +50,7 @@ def unseen(events: Iterable[StoredEvent], version: int) -> list[StoredEvent]:
 
 def follows(events: Sequence[StoredEvent], version: int) -> bool:
     """Whether events continue a version without a gap; no events do."""
-    return all(event.stream_version == expected for expected, event in enumerate(events, start=version + 1))
+    return [event.stream_version for event in events] == list(range(version + 1, version + 1 + len(events)))
 
 
 def mentioned_objects(events: Iterable[StoredEvent]) -> frozenset[str]:

@@ -54,8 +54,13 @@ class ProjectBatch:
         async with self._one_at_a_time:
             began_at = time.perf_counter()
             due = await self._due([one for one in wanted if self._may_project(one)])
-            folded = await self._fold_in_hand([one for one in due if not one.needs_reading])
-            folded += await self._read_missing([one for one in due if one.needs_reading])
+            whole: list[Advance] = []
+            gapped: list[Advance] = []
+            for one in due:
+                (gapped if one.needs_reading else whole).append(one)
+            folded = await self._fold_in_hand(whole)
+            if gapped:
+                folded += await self._read_missing(gapped)
             stored = await self._store_rows(folded)
             reached = {one.execution_id: self._settle(one, result, stored) for one, result in folded}
             self._observe(folded, seconds=time.perf_counter() - began_at)

@@ -37,7 +37,7 @@ async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping
         )
     )
     signals, metrics = VersionSignals(), MetricSet()
-    heard = HeardState(signals.announce)
+    heard = HeardState(signals.announce, signals.announce_all)
     queries = AnswerQueries(
         PostgresProjections(pool),
         signals=signals,
@@ -58,8 +58,9 @@ async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping
         )
     )
     link = await Link.over(end)
+    signals.ask = lambda wanted: _ask(link, wanted)
     group.loop("writer", lambda beat: _listen(link, heard, group, beat), max_silence_seconds=float("inf"))
-    group.loop("metrics", lambda beat: _show_metrics(link, metrics, beat))
+    group.loop("metrics", lambda beat: _show_metrics(link, metrics, signals, beat))
     link.send({"port": address.port})
 
 
@@ -73,8 +74,13 @@ async def _listen(link: Link, heard: HeardState, group: ServiceGroup, beat: Call
     await asyncio.Event().wait()
 
 
-async def _show_metrics(link: Link, metrics: MetricSet, beat: Callable[[], None]) -> None:
+def _ask(link: Link, wanted: bool) -> None:
+    link.send({"waits": wanted})
+
+
+async def _show_metrics(link: Link, metrics: MetricSet, signals: VersionSignals, beat: Callable[[], None]) -> None:
     while True:
         beat()
+        signals.rest()
         link.send({"metrics": metrics.render()[0].decode()})
         await asyncio.sleep(METRICS_SECONDS)

@@ -1,7 +1,8 @@
 """Between the process that writes rows and the one that answers queries: lines of JSON over a pair of sockets.
 
-The writer says what it has written and what it owns, the answerer where it listens and what it has counted. Nothing
-depends on what is said: who misses it looks at the rows a moment later.
+The writer says what it owns, and what it has written while somebody waits for that; the answerer where it listens,
+what it has counted, and whether somebody waits. Nothing depends on what is said: who misses it looks at the rows a
+moment later.
 """
 
 from __future__ import annotations
@@ -57,16 +58,25 @@ class ToldRows:
 
     def __init__(self) -> None:
         self._link: Link | None = None
+        self._is_wanted = False
         self._written: list[str] = []
 
     def attach(self, link: Link | None) -> None:
         """From now on over this link; over none while there is nobody who answers."""
         self._link = link
+        self._is_wanted = False
         self._written = []
+
+    def heed(self, message: Mapping[str, Any]) -> None:
+        """Whether somebody waits for rows. What was written before we heard of it he finds when he looks again."""
+        if "waits" in message:
+            self._is_wanted = bool(message["waits"])
+            if self._is_wanted and self._link is not None:
+                self._link.send({"look": True})
 
     def announce(self, execution_id: int) -> None:
         """A row was written."""
-        if self._link is None:
+        if not self._is_wanted:
             return
         if not self._written:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -86,8 +96,9 @@ class ToldRows:
 class HeardState:
     """What the answering process has heard of the one that writes."""
 
-    def __init__(self, announce: Callable[[int], None]) -> None:
+    def __init__(self, announce: Callable[[int], None], announce_all: Callable[[], None]) -> None:
         self._announce = announce
+        self._announce_all = announce_all
         self._owned: frozenset[int] = frozenset()
         self._quarantined: frozenset[int] = frozenset()
 
@@ -103,6 +114,8 @@ class HeardState:
         """One message of the writer."""
         for execution_id in message.get("written", ()):
             self._announce(int(execution_id))
+        if "look" in message:
+            self._announce_all()
         if "owned" in message:
             self._owned = frozenset(message["owned"])
             self._quarantined = frozenset(int(one) for one in message["quarantined"])

@@ -82,6 +82,7 @@ class QueryProcess:
             link.close()
 
     def _hear(self, message: Mapping[str, object]) -> None:
+        self._told.heed(message)
         if "port" in message:
             self._listen = Address(host=self._listen.host, port=int(str(message["port"])))
             logger.info("projector.queries_ready", address=str(self._listen), pid=self._child.pid if self._child else 0)
