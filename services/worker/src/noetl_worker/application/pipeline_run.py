@@ -202,6 +202,7 @@ class PipelineRun:
             organization_id=command.organization_id,
             execution_id=command.key.execution_id,
             step=command.step,
+            task=task.label,
             kind=tool.kind,
             input={**self.step.input, **tool.input},
             config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},

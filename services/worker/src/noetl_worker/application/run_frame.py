@@ -28,6 +28,7 @@ from noetl_worker.application.frame_names import FrameNames
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
+from noetl_worker.application.open_frame import open_frame
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import pauses
 from noetl_worker.application.persist_before_emit import (
@@ -82,7 +83,7 @@ class RunFrame:
         frame, step = command.frame, playbook.steps[command.step]
         if frame is None or step.loop is None:
             raise AssertionError("not a frame")
-        with credentials_of_frame(), self._at_work.run(command):
+        with open_frame(), credentials_of_frame(), self._at_work.run(command):
             return await self._ended(command, playbook, place, frame, step)
 
     async def _ended(

@@ -25,6 +25,7 @@ class ToolCall:
     organization_id: str
     execution_id: ExecutionId
     step: str
+    task: str = ""
     kind: str
     input: Mapping[str, JsonValue] = field(default_factory=dict)
     """Templates of the tool's inputs, merged with those of its step."""

@@ -6,6 +6,7 @@ import contextlib
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.open_frame import FrameTask, frame_task
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
@@ -18,6 +19,7 @@ from noetl_worker.tools.postgres_stream import stream_statement
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptSources
+from noetl_worker.tools.sql_changes import changes_rows_alone
 from noetl_worker.tools.sql_results import SqlError, StatementEnd, combined
 from noetl_worker.tools.sql_source import sql_statements
 from noetl_worker.tools.streamed_rows import UntimedSink
@@ -73,6 +75,7 @@ class PostgresTool:
                     target=target,
                     timeout_seconds=timeout_seconds,
                     max_size=max_size if isinstance(max_size, int) and max_size > 0 else None,
+                    of_task=frame_task(config.call.task),
                     sink=UntimedSink(config.call.chunks, limit) if config.call.chunks else None,
                 )
         except TimeoutError:
@@ -90,11 +93,18 @@ class PostgresTool:
         target: PostgresTarget,
         timeout_seconds: float,
         max_size: int | None,
+        of_task: FrameTask | None,
         sink: UntimedSink | None,
     ) -> None:
-        async with lent_connection(
-            self._pools, owner=owner, target=target, timeout_seconds=timeout_seconds, max_size=max_size
-        ) as connection:
+        lent = lent_connection(
+            self._pools,
+            owner=owner,
+            target=target,
+            timeout_seconds=timeout_seconds,
+            max_size=max_size,
+            of_task=of_task,
+        )
+        async with lent as connection:
             for place, statement in enumerate(statements, start=1):
                 max_bytes = self._pools.limits.max_result_bytes
                 if sink is not None and place == len(statements):
@@ -108,6 +118,13 @@ class PostgresTool:
                 if connection.is_in_transaction():
                     await _roll_back(connection)
                     ends.append(StatementEnd(error=_OPEN_TRANSACTION))
+                elif of_task is not None and _leaves_no_trace(statements, ends):
+                    lent.leave_as_it_is()
+
+
+def _leaves_no_trace(statements: list[str], ends: list[StatementEnd]) -> bool:
+    """As rows of a loop mostly are: one statement, which has changed what it says."""
+    return len(statements) == 1 and ends[0].error is None and changes_rows_alone(statements[0])
 
 
 async def _roll_back(connection: Connection) -> None:

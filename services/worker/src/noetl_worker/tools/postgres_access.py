@@ -9,6 +9,7 @@ from noetl_core.errors import NoetlError
 
 from noetl_worker.application.credentials import AuthInvalid, Credentials
 from noetl_worker.application.frame_credentials import made_of
+from noetl_worker.application.open_frame import FrameTask
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
@@ -39,9 +40,11 @@ def lent_connection(
     target: PostgresTarget,
     timeout_seconds: float,
     max_size: int | None = None,
+    of_task: FrameTask | None = None,
 ) -> LentConnection:
     """A connection; that there is none is raised as `CallFailed`, and how it is given back is nobody's concern."""
-    return LentConnection(pools.connection(owner, target, timeout_seconds=timeout_seconds, max_size=max_size))
+    pooled = pools.connection(owner, target, timeout_seconds=timeout_seconds, max_size=max_size, of_task=of_task)
+    return LentConnection(pooled)
 
 
 class LentConnection:
@@ -51,6 +54,10 @@ class LentConnection:
 
     def __init__(self, pooled: PooledConnection) -> None:
         self._pooled = pooled
+
+    def leave_as_it_is(self) -> None:
+        """For the next call of the same task, if there is one."""
+        self._pooled.is_left_as_it_is = True
 
     async def __aenter__(self) -> Connection:
         """Every way in which it cannot be had is an outcome."""

@@ -13,6 +13,7 @@ from typing import Self
 import asyncpg
 from noetl_core.ports.upkeep import Upkeep
 
+from noetl_worker.application.open_frame import FrameTask
 from noetl_worker.tools.postgres_sessions import Connection, PostgresSessions
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.postgres_values import set_codecs
@@ -53,11 +54,18 @@ class PoolKey:
 class PooledConnection:
     """A connection of a pool while a call has it. No generator, which would cost every row more than the pool does."""
 
-    __slots__ = ("_connection", "_sessions", "_settings", "_use", "_wait_seconds")
+    __slots__ = ("_connection", "_of_task", "_sessions", "_settings", "_use", "_wait_seconds", "is_left_as_it_is")
 
     def __init__(
-        self, use: Use[PoolKey, PostgresSessions], *, wait_seconds: float, settings: Callable[[], str]
+        self,
+        use: Use[PoolKey, PostgresSessions],
+        *,
+        wait_seconds: float,
+        settings: Callable[[], str],
+        of_task: FrameTask | None,
     ) -> None:
+        self._of_task = of_task
+        self.is_left_as_it_is = False
         self._use = use
         self._wait_seconds = wait_seconds
         self._settings = settings
@@ -66,7 +74,9 @@ class PooledConnection:
         """Taken from the pool, and set for the call."""
         self._sessions = await self._use.__aenter__()
         try:
-            self._connection = await self._sessions.take(self._settings, wait_seconds=self._wait_seconds)
+            self._connection = await self._sessions.take(
+                self._settings, wait_seconds=self._wait_seconds, of_task=self._of_task
+            )
         except BaseException as exc:
             await self._use.__aexit__(type(exc), exc, None)
             raise
@@ -78,7 +88,10 @@ class PooledConnection:
         """Given back, with nothing left of what the call has done to it."""
         try:
             await self._sessions.give_back(
-                self._connection, wait_seconds=self._wait_seconds, has_failed=kind is not None
+                self._connection,
+                wait_seconds=self._wait_seconds,
+                has_failed=kind is not None,
+                keep_for=self._of_task if self.is_left_as_it_is else None,
             )
         finally:
             await self._use.__aexit__(None, None, None)
@@ -123,7 +136,13 @@ class PostgresPools:
         return self._pools.open_count
 
     def connection(
-        self, owner: Owner, target: PostgresTarget, *, timeout_seconds: float, max_size: int | None = None
+        self,
+        owner: Owner,
+        target: PostgresTarget,
+        *,
+        timeout_seconds: float,
+        max_size: int | None = None,
+        of_task: FrameTask | None = None,
     ) -> PooledConnection:
         """A connection for one call; when that is cancelled, so is the query on the server."""
         size = min(max_size or self.limits.max_connections_per_pool, self.limits.max_connections_per_pool)
@@ -132,6 +151,7 @@ class PostgresPools:
             self._pools.use(key, lambda: self._open(key)),
             wait_seconds=min(self.limits.wait_seconds, timeout_seconds),
             settings=lambda: _settings(timeout_seconds, bool(self._notices_absence.get((target.host, target.port)))),
+            of_task=of_task,
         )
 
     async def _open(self, key: PoolKey) -> PostgresSessions:

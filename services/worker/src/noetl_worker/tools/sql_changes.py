@@ -1,0 +1,31 @@
+"""Statements that change rows and, by what they say, nothing of the session in which they run. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r'(?:[A-Za-z_]\w*|"[^"]*")'
+_NAMES = rf"\(\s*+{_NAME}(?:\s*+,\s*+{_NAME})*+\s*+\)"
+
+
+def _values(tag: str) -> str:
+    """Literals, names and operators: a function would need parentheses, and so would a query."""
+    literal = rf"""'[^'\\]*+' | (?<![\w$])\$(?P<{tag}>\w*+)\$.*?\$(?P={tag})\$"""
+    return rf"""(?: [^()'"$\\/;-]++ | -(?!-) | /(?!\*) | {literal} )*+"""
+
+
+_ROWS_ALONE = re.compile(
+    rf"""
+      INSERT\s++INTO\s++{_NAME}(?:\.{_NAME})*+\s*+ (?:{_NAMES}\s*+)?+
+      VALUES\s*+ (?:\({_values("of_row")}\)\s*+,?+\s*+)++
+      (?:ON\s++CONFLICT\s*+(?:{_NAMES}\s*+)?+DO\s++{_values("of_conflict")})?+
+    | (?:UPDATE|DELETE)\s{_values("of_change")}
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+"""Where a literal may end elsewhere (a backslash in it), or where there are comments, it is not sure."""
+
+
+def changes_rows_alone(statement: str) -> bool:
+    """Whether it is sure that nothing is set, locked or listened to, but for what the database itself does then."""
+    return _ROWS_ALONE.fullmatch(statement) is not None
