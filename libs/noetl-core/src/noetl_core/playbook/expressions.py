@@ -16,6 +16,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.playbook.filters import CHANCE
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, Meter, TooMuch
 from noetl_core.playbook.plain import holds, plain
+from noetl_core.playbook.shortcuts import UNSURE, Shortcut, shortcut_of
 from noetl_core.playbook.syntax import (
     DATA_WANTED,
     SANDBOX,
@@ -164,6 +165,16 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
+    shortcut = _shortcut(text) if not (is_condition or scope.wants_data) else None
+    if shortcut is not None:
+        value = shortcut.value(scope.names, max_text=scope.max_text)
+        if value is not UNSURE:
+            return cast(JsonValue, value)
+    return _evaluate_all(text, scope, path, is_condition=is_condition)
+
+
+def _evaluate_all(text: str, scope: _Scope, path: str, *, is_condition: bool) -> JsonValue:
+    """Whatever it says."""
     with Meter(MAX_WORK_PER_TEXT * scope.max_text, turns=MAX_TURNS):
         template: Template | None = None
         try:
@@ -216,6 +227,18 @@ def _compile(text: str, is_condition: bool) -> _Compiled:
 
 
 _compile_once = lru_cache(maxsize=1024)(_compile)
+
+
+def _shortcut(text: str) -> Shortcut | None:
+    return _shortcut_once(text) if len(text) <= _MAX_CACHED_CHARACTERS else None
+
+
+@lru_cache(maxsize=1024)
+def _shortcut_once(text: str) -> Shortcut | None:
+    try:
+        return shortcut_of(parse_template(text))
+    except TemplateSyntaxError:
+        return None
 
 
 def _problem(text: str, parse: Callable[[str], nodes.Template]) -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.filters import make_attrgetter
 from jinja2.runtime import Context
 
+from noetl_core.canonical import JsonValue
 from noetl_core.playbook.metering import TooMuch, add, printf, spend, text_size
 from noetl_core.playbook.plain import plain
 
@@ -61,8 +62,13 @@ def _tojson(value: object, indent: int | None = None) -> str:
     data = plain(value)
     spend(text_size(data))
     if indent is None:
-        return _ON_ONE_LINE.encode(data)
+        return json_line(data)
     return json.dumps(data, sort_keys=True, ensure_ascii=False, indent=indent)
+
+
+def json_line(data: JsonValue) -> str:
+    """What `tojson` writes for plain data."""
+    return _ON_ONE_LINE.encode(data)
 
 
 def _fromjson(value: object) -> object:
