@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from noetl_core.canonical import JsonValue
 
 from noetl_worker.application.frame_names import FrameNames
+
+NO_NAME: Final = object()
+"""What there is under a name that nothing has."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,20 +33,44 @@ class Iteration:
 
     def names(self) -> dict[str, object]:
         """§6.4: what templates have from the runtime within a loop; names with an underscore also below `iter`."""
-        first, last = self.index == 0, self.index == self.total - 1
-        place = {"_index": self.index, "_first": first, "_last": last, "_total": self.total}
-        names: dict[str, object] = {
-            **place,
-            "loop_index": self.index,
-            "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
-        }
         frame = self._frame()
-        if frame is None:
-            names["iter"] = {**self.iterators(), **self._scopes(), **place}
-        else:
-            names["iter"] = {**self.iterators(), **self._scopes(), **frame.below_iter, **place}
-            names.update(frame.beside)
-        return names
+        names: dict[str, object] = {
+            **self._place(),
+            "loop_index": self.index,
+            "loop": {"index": self.index, "first": self.index == 0, "length": self.total, "done": False},
+            "iter": self._below_iter(frame),
+        }
+        return names if frame is None else {**names, **frame.beside}
+
+    def item(self, name: str) -> object:
+        """That of the innermost iterator of a name, or `NO_NAME`."""
+        if name == self.iterator:
+            return self.value
+        return self.outer.item(name) if self.outer else NO_NAME
+
+    def name(self, name: str) -> object:
+        """As `names` has it, or `NO_NAME`."""
+        frame = self._frame()
+        if frame is not None and name in frame.beside:
+            return frame.beside[name]
+        match name:
+            case "iter":
+                return self._below_iter(frame)
+            case "_index" | "loop_index":
+                return self.index
+            case "_total":
+                return self.total
+            case "_first" | "_last" | "loop":
+                return self.names()[name]
+        return NO_NAME
+
+    def _below_iter(self, frame: FrameNames | None) -> dict[str, object]:
+        below = {} if frame is None else frame.below_iter
+        return {**self.iterators(), **self._scopes(), **below, **self._place()}
+
+    def _place(self) -> dict[str, object]:
+        index, total = self.index, self.total
+        return {"_index": index, "_first": index == 0, "_last": index == total - 1, "_total": total}
 
     def _frame(self) -> FrameNames | None:
         """Its own, or that of the item that its task runs for."""

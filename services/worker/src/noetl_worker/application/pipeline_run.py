@@ -34,6 +34,7 @@ from noetl_worker.application.parked_loop import LoopStand, WaitingItem
 from noetl_worker.application.parked_pipeline import Stand
 from noetl_worker.application.policy import Retry, choose, retry_of
 from noetl_worker.application.scopes import PipelineScope
+from noetl_worker.application.task_names import TaskNames
 from noetl_worker.application.tool_call import ToolCall
 
 MAX_WORKBOOK_DEPTH = 8
@@ -206,7 +207,7 @@ class PipelineRun:
             kind=tool.kind,
             input={**self.step.input, **tool.input},
             config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},
-            names=self.names(task, attempt),
+            names=TaskNames(self.scope, label=task.label, attempt=attempt),
             results=command.results,
             now=self.now,
             timeout_seconds=tool.timeout_seconds,

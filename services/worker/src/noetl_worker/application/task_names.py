@@ -1,0 +1,48 @@
+"""What the templates of a call see, put together as far as they ask for it: of some dozens of names they read a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from noetl_worker.application.scopes import PipelineScope
+
+_NOT_ASKED = object()
+
+
+class TaskNames(Mapping[str, object]):
+    """The names of a scope while one of its calls runs: nothing is set in the scope until that has ended."""
+
+    __slots__ = ("_asked", "_attempt", "_label", "_scope", "_whole")
+
+    def __init__(self, scope: PipelineScope, *, label: str, attempt: int) -> None:
+        self._scope = scope
+        self._label = label
+        self._attempt = attempt
+        self._asked: dict[str, object] = {}
+        self._whole: dict[str, object] | None = None
+
+    def __getitem__(self, name: str) -> object:
+        found = self._asked.get(name, _NOT_ASKED)
+        if found is _NOT_ASKED:
+            found = self._asked[name] = self._scope.name(name, label=self._label, attempt=self._attempt)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[name]  # type: ignore[index]  # what is no text is no name
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, object]:
+        if self._whole is None:
+            self._whole = self._scope.names(label=self._label, attempt=self._attempt)
+        return self._whole
