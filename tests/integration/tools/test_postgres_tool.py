@@ -594,7 +594,7 @@ async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     target = postgres_target(Credential(name="db", type="postgres", data={"dsn": dsn}))
     owner = Owner(tenant_id="default", organization_id="default")
     asked: list[str] = []
-    async with pools.connection(owner, target, timeout_seconds=60.0) as connection:
+    async with pools.connection(pools.key(owner, target), timeout_seconds=60.0) as connection:
         connection.add_query_logger(lambda record: asked.append(record.query))
     await asyncio.sleep(0)  # who listens is told a turn later
     assert len(asked) == 1, "given back"

@@ -208,8 +208,8 @@ async def test_closing_waits_for_calls_and_lets_nobody_in() -> None:
 # --- connections that calls of one task leave to each other ---------------------------------------------------------
 
 
-async def keep(sessions: PostgresSessions, session: Session, of_task: FrameTask) -> None:
-    await sessions.give_back(session, wait_seconds=5.0, has_failed=False, keep_for=of_task)
+def keep(sessions: PostgresSessions, session: Session, of_task: FrameTask) -> None:
+    sessions.leave(session, of_task)
 
 
 async def take_for(sessions: PostgresSessions, of_task: FrameTask | None) -> Session:
@@ -224,7 +224,7 @@ async def test_calls_of_one_task_of_a_frame_find_a_connection_as_they_left_it() 
     server, task = Server(), FrameTask(OpenFrame(), "save")
     sessions = server.sessions()
     for _ in range(3):
-        await keep(sessions, await take_for(sessions, task), task)
+        keep(sessions, await take_for(sessions, task), task)
 
     (session,) = server.given
     assert session.asked == [LIMITS]
@@ -234,7 +234,7 @@ async def test_calls_of_one_task_of_a_frame_find_a_connection_as_they_left_it() 
 async def test_whoever_else_takes_it_gets_it_reset_and_no_further_one_is_opened(who: str) -> None:
     server, frame = Server(), OpenFrame()
     sessions = server.sessions()
-    await keep(sessions, await take_for(sessions, FrameTask(frame, "save")), FrameTask(frame, "save"))
+    keep(sessions, await take_for(sessions, FrameTask(frame, "save")), FrameTask(frame, "save"))
     others = {
         "another task": FrameTask(frame, "log"),
         "another frame": FrameTask(OpenFrame(), "save"),
@@ -251,8 +251,8 @@ async def test_it_is_reset_when_its_frame_ends_and_when_nobody_wants_it_for_a_mo
     server, ending, resting = Server(), OpenFrame(), OpenFrame()
     sessions = server.sessions()
     first, second = [await take_for(sessions, FrameTask(frame, "save")) for frame in (ending, resting)]
-    await keep(sessions, first, FrameTask(ending, "save"))
-    await keep(sessions, second, FrameTask(resting, "save"))
+    keep(sessions, first, FrameTask(ending, "save"))
+    keep(sessions, second, FrameTask(resting, "save"))
     ending.end()
     await until(lambda: RESET in first.asked)
     assert RESET not in second.asked
@@ -268,7 +268,7 @@ async def test_who_waits_for_a_place_gets_a_connection_that_was_left_and_it_is_r
     session = await take_for(sessions, task)
     waiting = asyncio.create_task(take_for(sessions, None))
     await asyncio.sleep(0)
-    await keep(sessions, session, task)
+    keep(sessions, session, task)
     task.frame.end()
 
     assert await waiting is session
@@ -280,7 +280,7 @@ async def test_one_that_cannot_be_reset_is_closed_and_who_wanted_it_gets_another
     server, task = Server(), FrameTask(OpenFrame(), "save")
     sessions = server.sessions(max_size=1)
     session = await take_for(sessions, task)
-    await keep(sessions, session, task)
+    keep(sessions, session, task)
     session.is_broken = True
 
     other = await take_for(sessions, None)
@@ -293,7 +293,7 @@ async def test_who_is_cancelled_while_it_is_reset_for_him_takes_no_place_away() 
     server, task = Server(), FrameTask(OpenFrame(), "save")
     sessions = server.sessions(max_size=1)
     session = await take_for(sessions, task)
-    await keep(sessions, session, task)
+    keep(sessions, session, task)
     session.is_slow = True
     taking = asyncio.create_task(take_for(sessions, None))
     await asyncio.sleep(0.01)
@@ -305,20 +305,11 @@ async def test_who_is_cancelled_while_it_is_reset_for_him_takes_no_place_away() 
     assert await take_for(sessions, None) is not session
 
 
-async def test_a_call_that_failed_leaves_nothing_to_its_task() -> None:
-    server, task = Server(), FrameTask(OpenFrame(), "save")
-    sessions = server.sessions()
-    session = await take_for(sessions, task)
-    await sessions.give_back(session, wait_seconds=5.0, has_failed=True, keep_for=task)
-
-    assert session.asked == [LIMITS, RESET]
-
-
 async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_given_again() -> None:
     server, task = Server(), FrameTask(OpenFrame(), "save")
     sessions = server.sessions(max_size=1)
     session = await take_for(sessions, task)
-    await keep(sessions, session, task)
+    keep(sessions, session, task)
     session.is_ended = True
 
     assert await take_for(sessions, task) is not session
@@ -327,7 +318,7 @@ async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_given_ag
 async def test_closing_closes_those_that_were_left_as_well() -> None:
     server, task = Server(), FrameTask(OpenFrame(), "save")
     sessions = server.sessions()
-    await keep(sessions, await take_for(sessions, task), task)
+    keep(sessions, await take_for(sessions, task), task)
     await sessions.close()
     task.frame.end()
     await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from noetl_worker.application.frame_names import FrameNames
 
 NO_NAME: Final = object()
 """What there is under a name that nothing has."""
+_OWN_NAMES = frozenset({"iter", "loop", "loop_index", "_index", "_first", "_last", "_total"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +26,11 @@ class Iteration:
     """What `set` wrote to `iter`."""
     outer: Iteration | None = None
     frame: FrameNames | None = None
-    """What templates see of the frame that it runs in, if it does."""
+    """What templates see of the frame that it runs in, if it does: its own, or that of the item around it."""
+
+    def __post_init__(self) -> None:
+        if self.frame is None and self.outer is not None:
+            self.frame = self.outer.frame
 
     def iterators(self) -> dict[str, object]:
         """The items under the names of their iterators; the innermost wins."""
@@ -33,12 +38,12 @@ class Iteration:
 
     def names(self) -> dict[str, object]:
         """§6.4: what templates have from the runtime within a loop; names with an underscore also below `iter`."""
-        frame = self._frame()
+        frame = self.frame
         names: dict[str, object] = {
             **self._place(),
             "loop_index": self.index,
             "loop": {"index": self.index, "first": self.index == 0, "length": self.total, "done": False},
-            "iter": self._below_iter(frame),
+            "iter": self._below_iter(),
         }
         return names if frame is None else {**names, **frame.beside}
 
@@ -50,31 +55,20 @@ class Iteration:
 
     def name(self, name: str) -> object:
         """As `names` has it, or `NO_NAME`."""
-        frame = self._frame()
+        frame = self.frame
         if frame is not None and name in frame.beside:
             return frame.beside[name]
-        match name:
-            case "iter":
-                return self._below_iter(frame)
-            case "_index" | "loop_index":
-                return self.index
-            case "_total":
-                return self.total
-            case "_first" | "_last" | "loop":
-                return self.names()[name]
-        return NO_NAME
+        if name == "iter":
+            return self._below_iter()
+        return self.names()[name] if name in _OWN_NAMES else NO_NAME
 
-    def _below_iter(self, frame: FrameNames | None) -> dict[str, object]:
-        below = {} if frame is None else frame.below_iter
+    def _below_iter(self) -> dict[str, object]:
+        below = {} if self.frame is None else self.frame.below_iter
         return {**self.iterators(), **self._scopes(), **below, **self._place()}
 
     def _place(self) -> dict[str, object]:
         index, total = self.index, self.total
         return {"_index": index, "_first": index == 0, "_last": index == total - 1, "_total": total}
-
-    def _frame(self) -> FrameNames | None:
-        """Its own, or that of the item that its task runs for."""
-        return self.outer._frame() if self.frame is None and self.outer else self.frame
 
     def _scopes(self) -> dict[str, object]:
         return {**(self.outer._scopes() if self.outer else {}), **self.scope}

@@ -19,6 +19,8 @@ FIXED_NAMES = frozenset(
     {"steps", "execution_id", "catalog_id", "job", "idempotency_key", "output", "event", "ctx", "workload"}
 )
 """Names of the runtime that were there before the pipeline: nothing that it sets or is called hides them."""
+_OWN_NAMES = frozenset({"ctx", "workload", "step", "results", "_prev", "_task", "_attempt", "output"})
+"""Those of the pipeline itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +76,29 @@ class PipelineScope:
         }
 
     def name(self, name: str, *, label: str, attempt: int) -> object:
-        """As `names` has it, from what wins to what yields; raises KeyError."""
+        """As `names` has it, from what wins to what yields, or `NO_NAME`."""
         iteration, outer = self.iteration, self.outer
         if iteration is not None and (found := iteration.name(name)) is not NO_NAME:
             return found
+        if name in _OWN_NAMES and (name != "output" or self.output is not None):
+            return self._own(name, label, attempt)
+        if name in FIXED_NAMES and name in outer:
+            return outer[name]
+        if name in self.step_scope:
+            return self.step_scope[name]
+        if name in self.results:
+            return self._label(name)
+        if iteration is not None and (found := iteration.item(name)) is not NO_NAME:
+            return found
+        steps = outer.get("steps")
+        if steps and isinstance(steps, Mapping) and name in steps:
+            return steps[name]
+        return self.variables[name] if name in self.variables else outer.get(name, NO_NAME)
+
+    def _own(self, name: str, label: str, attempt: int) -> object:
         match name:
             case "output" if self.output is not None:
                 return self._seen(self.output)
-            case "ctx" | "workload":
-                return self._ctx()
             case "step":
                 return self.step_scope
             case "results":
@@ -93,18 +109,7 @@ class PipelineScope:
                 return label
             case "_attempt":
                 return attempt
-        if name in FIXED_NAMES and name in outer:
-            return outer[name]
-        if name in self.step_scope:
-            return self.step_scope[name]
-        if name in self.results:
-            return self._label(name)
-        if iteration is not None and (found := iteration.item(name)) is not NO_NAME:
-            return found
-        steps = outer.get("steps")
-        if isinstance(steps, Mapping) and name in steps:
-            return steps[name]
-        return self.variables[name] if name in self.variables else outer[name]
+        return self._ctx()
 
     def _label(self, label: str) -> StepView:
         return StepView(self.loaded.get(label, self.results[label]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from noetl_worker.application.iteration import NO_NAME
+
 if TYPE_CHECKING:
     from noetl_worker.application.scopes import PipelineScope
 
@@ -24,17 +26,24 @@ class TaskNames(Mapping[str, object]):
         self._whole: dict[str, object] | None = None
 
     def __getitem__(self, name: str) -> object:
+        found = self._found(name)
+        if found is NO_NAME:
+            raise KeyError(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._found(name) is not NO_NAME
+
+    def get(self, name: str, default: object = None) -> object:
+        """As of any mapping, without an error in between."""
+        found = self._found(name)
+        return default if found is NO_NAME else found
+
+    def _found(self, name: str) -> object:
         found = self._asked.get(name, _NOT_ASKED)
         if found is _NOT_ASKED:
             found = self._asked[name] = self._scope.name(name, label=self._label, attempt=self._attempt)
         return found
-
-    def __contains__(self, name: object) -> bool:
-        try:
-            self[name]  # type: ignore[index]  # what is no text is no name
-        except KeyError:
-            return False
-        return True
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

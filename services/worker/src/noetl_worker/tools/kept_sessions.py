@@ -13,8 +13,6 @@ class KeptSession(NamedTuple):
 
     connection: Connection
     since: float
-    wait_seconds: float
-    """How long that call would have waited for its reset."""
 
 
 class KeptSessions:

@@ -6,20 +6,17 @@ import contextlib
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.frame_limits import call_limit
-from noetl_worker.application.open_frame import FrameTask, frame_task
+from noetl_worker.application.open_frame import frame_task
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
-from noetl_worker.tools.postgres_access import lent_connection, target_of, timed_out
+from noetl_worker.tools.postgres_access import LentConnection, pool_of, timed_out
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
 from noetl_worker.tools.postgres_pools import PostgresPools
 from noetl_worker.tools.postgres_rows import is_lost, run_statement
 from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_stream import stream_statement
-from noetl_worker.tools.postgres_target import PostgresTarget
-from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptSources
-from noetl_worker.tools.sql_changes import changes_rows_alone
 from noetl_worker.tools.sql_results import SqlError, StatementEnd, combined
 from noetl_worker.tools.sql_source import sql_statements
 from noetl_worker.tools.streamed_rows import UntimedSink
@@ -63,7 +60,8 @@ class PostgresTool:
         statements = await sql_statements(config, self._scripts)
         pool = config.value("pool") if "pool" in config.call.config else None
         max_size = pool.get("max_size") if isinstance(pool, dict) else None
-        target = await target_of(config, self._credentials)
+        limit_of_pool = max_size if isinstance(max_size, int) and max_size > 0 else None
+        key = await pool_of(config, self._credentials, self._pools, max_size=limit_of_pool)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
@@ -71,11 +69,9 @@ class PostgresTool:
                 await self._run_all(
                     statements,
                     ends,
-                    owner=config.owner,
-                    target=target,
-                    timeout_seconds=timeout_seconds,
-                    max_size=max_size if isinstance(max_size, int) and max_size > 0 else None,
-                    of_task=frame_task(config.call.task),
+                    LentConnection(
+                        self._pools, key, timeout_seconds=timeout_seconds, of_task=frame_task(config.call.task)
+                    ),
                     sink=UntimedSink(config.call.chunks, limit) if config.call.chunks else None,
                 )
         except TimeoutError:
@@ -88,22 +84,10 @@ class PostgresTool:
         self,
         statements: list[str],
         ends: list[StatementEnd],
+        lent: LentConnection,
         *,
-        owner: Owner,
-        target: PostgresTarget,
-        timeout_seconds: float,
-        max_size: int | None,
-        of_task: FrameTask | None,
         sink: UntimedSink | None,
     ) -> None:
-        lent = lent_connection(
-            self._pools,
-            owner=owner,
-            target=target,
-            timeout_seconds=timeout_seconds,
-            max_size=max_size,
-            of_task=of_task,
-        )
         async with lent as connection:
             for place, statement in enumerate(statements, start=1):
                 max_bytes = self._pools.limits.max_result_bytes
@@ -118,13 +102,8 @@ class PostgresTool:
                 if connection.is_in_transaction():
                     await _roll_back(connection)
                     ends.append(StatementEnd(error=_OPEN_TRANSACTION))
-                elif of_task is not None and _leaves_no_trace(statements, ends):
+                elif len(ends) == 1 and ends[0].has_changed_rows_alone:  # as rows of a loop mostly are
                     lent.leave_as_it_is()
-
-
-def _leaves_no_trace(statements: list[str], ends: list[StatementEnd]) -> bool:
-    """As rows of a loop mostly are: one statement, which has changed what it says."""
-    return len(statements) == 1 and ends[0].error is None and changes_rows_alone(statements[0])
 
 
 async def _roll_back(connection: Connection) -> None:

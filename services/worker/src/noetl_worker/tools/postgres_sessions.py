@@ -26,6 +26,8 @@ __all__ = ["Connection", "PostgresSessions", "SessionSettings"]
 
 KEPT_SECONDS: Final = 0.1
 """How long a connection is as a call left it: so long at most does it hold what a trigger has locked."""
+TIDYING_SECONDS: Final = 30.0
+"""A server that takes longer to reset one has lost it."""
 
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
@@ -76,9 +78,7 @@ class PostgresSessions:
             raise
         return connection
 
-    async def give_back(
-        self, connection: Connection, *, wait_seconds: float, has_failed: bool, keep_for: FrameTask | None = None
-    ) -> None:
+    async def give_back(self, connection: Connection, *, wait_seconds: float, has_failed: bool) -> None:
         """For others, with nothing left of what the call has done to it; closed, if it cannot be had like that.
 
         A call that has ended by itself does so in its own time: what is cancelled in that moment loses its connection.
@@ -86,10 +86,16 @@ class PostgresSessions:
         """
         if has_failed:
             await asyncio.shield(asyncio.create_task(self._reset(connection, wait_seconds)))
-        elif keep_for is None or connection.is_closed():
-            await self._reset(connection, wait_seconds)
         else:
-            self._keep(KeptSession(connection, self._clock(), wait_seconds), keep_for)
+            await self._reset(connection, wait_seconds)
+
+    def leave(self, connection: Connection, of_task: FrameTask) -> None:
+        """As it is, for calls of the same task. Nothing of this waits, so that it cannot be cancelled."""
+        self._kept.add(of_task, KeptSession(connection, self._clock()))
+        of_task.frame.tell_at_end(self._tidy_after)
+        if self._tidying is None and not self._is_closing:
+            self._tidying = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tidy_what_rests)
+        self._places.release()
 
     async def close(self) -> None:
         """When all have been given back."""
@@ -167,14 +173,6 @@ class PostgresSessions:
         finally:
             self._places.release()
 
-    def _keep(self, kept: KeptSession, of_task: FrameTask) -> None:
-        """Nothing of this waits, so that it cannot be cancelled."""
-        self._kept.add(of_task, kept)
-        of_task.frame.tell_at_end(self._tidy_after)
-        if self._tidying is None and not self._is_closing:
-            self._tidying = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tidy_what_rests)
-        self._places.release()
-
     def _tidy_after(self, frame: OpenFrame) -> None:
         self._tidy(frame=frame, until=self._clock())
 
@@ -196,7 +194,7 @@ class PostgresSessions:
         if kept is not None:
             await self._places.acquire()
             with contextlib.suppress(*_DRIVER_ERRORS):  # it is closed then
-                await self._reset(kept.connection, kept.wait_seconds)
+                await self._reset(kept.connection, TIDYING_SECONDS)
 
     def _sweep_after(self, seconds: float) -> None:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._close_unused)
