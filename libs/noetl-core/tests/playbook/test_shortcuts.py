@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from noetl_core.playbook import expressions
 from noetl_core.playbook.expressions import MAX_TEXT_CHARACTERS, TemplateFailed, render
 from noetl_core.playbook.shortcuts import UNSURE, Shortcut, shortcut_of
-from noetl_core.playbook.syntax import parse_template
+from noetl_core.playbook.syntax import has_template, parse_template
 from noetl_core.playbook.views import CallView, NotInView, RawView, ResultView, StepView, View, WithheldView
 
 NAMES = ("a", "b", "now", "range", "dict")
@@ -72,7 +72,7 @@ def told(template: str, names: dict[str, Any], max_text: int, *, is_short: bool)
 @example("x{{ a | tojson }}", {"a": {2: "x", 10: "y"}}, MAX_TEXT_CHARACTERS)
 @example("x{{ a }}", {"a": 10**5000}, MAX_TEXT_CHARACTERS)
 def test_rendering_is_the_same_with_and_without_shortcuts(template: str, names: dict[str, Any], max_text: int) -> None:
-    if not expressions.has_template(template):
+    if not has_template(template):
         return
 
     assert told(template, names, max_text, is_short=True) == told(template, names, max_text, is_short=False)

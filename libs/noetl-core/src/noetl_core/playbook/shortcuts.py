@@ -54,7 +54,7 @@ class Shortcut(NamedTuple):
     def _value(self, names: Mapping[str, object], longest: int) -> JsonValue | Unsure:
         pieces: list[str] = []
         for part in self.parts:
-            if type(part) is str:
+            if isinstance(part, str):
                 pieces.append(part)
                 continue
             name, keys, as_json = part

@@ -65,13 +65,11 @@ class FramesAtWork:
         )
 
 
-def call_limit(seconds: float | None) -> CallLimit:
-    """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it."""
-    return CallLimit(seconds)
-
-
 class CallLimit:
-    """As `asyncio.Timeout`, whose part it plays: both in one, since every row pays for it twice."""
+    """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it.
+
+    It plays the part of `asyncio.Timeout` itself, since every row pays for it twice.
+    """
 
     __slots__ = ("_cancelling", "_frame", "_is_expired", "_loop", "_seconds", "_task", "_timer", "_when")
 

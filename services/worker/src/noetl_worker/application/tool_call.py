@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue
@@ -13,11 +13,12 @@ from noetl_core.deadlines.timeouts import rendered_seconds
 from noetl_core.ids import ExecutionId
 from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, is_plain, render
 
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.sinks import ChunkSink
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call of one tool: its config as the playbook has it, and the names that its templates may use."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from noetl_worker.application.credentials import Credentials
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.open_frame import frame_task
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
@@ -65,7 +65,7 @@ class PostgresTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 await self._run_all(
                     statements,
                     ends,

@@ -13,7 +13,7 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkSessions
 from noetl_servicekit.chunk_rows import LoadRows, chunk_refs
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
 from noetl_worker.application.partitions import PARTITION_TABLE
 from noetl_worker.application.sinks import ChunkSink
@@ -87,7 +87,7 @@ class SparkTool:
         except Unavailable as exc:
             raise failed(ErrorKind.UNKNOWN, "SPARK_UNAVAILABLE", exc.message, retryable=True) from exc
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 return await self._sessions.run(asked)
         except TimeoutError:
             if not limit.expired():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from noetl_core.canonical import JsonObject, JsonValue
 
 from noetl_worker.application.known_secrets import KnownSecrets
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
 Row = dict[str, JsonValue]
@@ -27,7 +28,7 @@ class SqlError:
     """Whether no further statement can be run, because the connection is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class StatementEnd:
     """Rows, or the number of rows that a statement changed, or an error."""
 
