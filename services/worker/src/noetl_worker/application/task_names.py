@@ -26,7 +26,9 @@ class TaskNames(Mapping[str, object]):
         self._whole: dict[str, object] | None = None
 
     def __getitem__(self, name: str) -> object:
-        found = self._found(name)
+        found = self._asked.get(name, _NOT_ASKED)
+        if found is _NOT_ASKED:
+            found = self._found(name)
         if found is NO_NAME:
             raise KeyError(name)
         return found
