@@ -16,7 +16,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.playbook.filters import CHANCE
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, Meter, TooMuch
 from noetl_core.playbook.plain import holds, plain
-from noetl_core.playbook.shortcuts import UNSURE, Shortcut, shortcut_of
+from noetl_core.playbook.shortcuts import Shortcut, Unsure, shortcut_of
 from noetl_core.playbook.syntax import (
     DATA_WANTED,
     SANDBOX,
@@ -81,10 +81,13 @@ def render(
 
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
+    if isinstance(value, str):
+        return (
+            _evaluate(value, _Scope(names, now, chance, max_text, wants_data), path) if has_template(value) else value
+        )
     if is_plain(value):
         return cast(JsonValue, value)
-    scope = _Scope(names, now, chance, max_text, wants_data)
-    return _evaluate(value, scope, path) if isinstance(value, str) else _render(value, scope, (path,) if path else ())
+    return _render(value, _Scope(names, now, chance, max_text, wants_data), (path,) if path else ())
 
 
 def is_plain(value: object) -> bool:
@@ -165,11 +168,12 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
-    shortcut = _shortcut(text) if not (is_condition or scope.wants_data) else None
-    if shortcut is not None:
-        value = shortcut.value(scope.names, max_text=scope.max_text)
-        if value is not UNSURE:
-            return cast(JsonValue, value)
+    if not (is_condition or scope.wants_data or len(text) > _MAX_CACHED_CHARACTERS):
+        shortcut = _shortcut(text)
+        if shortcut is not None:
+            value = shortcut.value(scope.names, max_text=scope.max_text)
+            if not isinstance(value, Unsure):
+                return value
     return _evaluate_all(text, scope, path, is_condition=is_condition)
 
 
@@ -229,12 +233,8 @@ def _compile(text: str, is_condition: bool) -> _Compiled:
 _compile_once = lru_cache(maxsize=1024)(_compile)
 
 
-def _shortcut(text: str) -> Shortcut | None:
-    return _shortcut_once(text) if len(text) <= _MAX_CACHED_CHARACTERS else None
-
-
 @lru_cache(maxsize=1024)
-def _shortcut_once(text: str) -> Shortcut | None:
+def _shortcut(text: str) -> Shortcut | None:
     try:
         return shortcut_of(parse_template(text))
     except TemplateSyntaxError:

@@ -46,44 +46,47 @@ class Shortcut(NamedTuple):
 
     def value(self, names: Mapping[str, object], *, max_text: int) -> JsonValue | Unsure:
         """What the template gives, if that is sure."""
-        try:
-            return self._value(names, max_text // _SHARE_OF_BOUND)
-        except Exception:  # what is wrong says the template
-            return UNSURE
-
-    def _value(self, names: Mapping[str, object], longest: int) -> JsonValue | Unsure:
+        longest = max_text // _SHARE_OF_BOUND
         pieces: list[str] = []
-        for part in self.parts:
-            if isinstance(part, str):
-                pieces.append(part)
-                continue
-            name, keys, as_json = part
-            value = names[name]
-            for key in keys:
-                if type(value) is dict:
-                    value = value[key]
-                elif isinstance(value, View):
-                    value = value.lookup(key)
+        try:
+            for part in self.parts:
+                if isinstance(part, str):
+                    pieces.append(part)
+                    continue
+                name, keys, as_json = part
+                value = names[name]
+                for key in keys:
+                    if type(value) is dict:
+                        value = value[key]
+                    elif isinstance(value, View):
+                        value = value.lookup(key)
+                    else:
+                        return UNSURE
+                if as_json:
+                    pieces.append(_json_of(value))
+                elif self.is_native:
+                    return _passed(value, longest)
+                elif type(value) in _SCALARS or (value := whole_of(value)) is None or type(value) in _SCALARS:
+                    pieces.append("" if value is None else str(value))
                 else:
                     return UNSURE
-            if as_json:
-                value = whole_of(value)
-                if type(value) not in _JSON:
-                    return UNSURE
-                pieces.append(json_line(plain(value)))
-                continue
-            if self.is_native:
-                value = passed_of(value)
-                if type(value) not in _SCALARS or (type(value) is str and len(value) > longest):
-                    return UNSURE
-                return plain(value)
-            value = whole_of(value)
-            if type(value) in _SCALARS:
-                pieces.append(str(value))
-            elif value is not None:
-                return UNSURE
+        except Exception:  # what is wrong says the template
+            return UNSURE
         text = "".join(pieces)
         return text if len(text) <= longest else UNSURE
+
+
+def _json_of(value: object) -> str:
+    data = whole_of(value)
+    if type(data) not in _JSON:
+        raise TypeError("something that only the template knows")
+    return json_line(plain(data))
+
+
+def _passed(value: object, longest: int) -> JsonValue | Unsure:
+    data = passed_of(value)
+    is_sure = type(data) in _SCALARS and not (isinstance(data, str) and len(data) > longest)
+    return plain(data) if is_sure else UNSURE
 
 
 def shortcut_of(tree: nodes.Template) -> Shortcut | None:

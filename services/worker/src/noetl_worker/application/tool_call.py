@@ -70,6 +70,11 @@ class ToolCall:
         return written if is_plain(written) else self._rendered(written, key)
 
     @property
+    def has_keychain(self) -> bool:
+        """Whether templates of the configuration may have seen secrets."""
+        return bool(self.keychain) or "keychain" in self.names
+
+    @property
     def visible(self) -> Mapping[str, object]:
         """All that templates of the configuration see. An entry that could not be opened is undefined."""
         if not self.keychain:
@@ -84,10 +89,9 @@ class ToolCall:
 
     def _rendered(self, value: JsonValue, path: str) -> JsonValue:
         began = self.stopwatch()
+        names = self.visible if self.keychain else self.names
         try:
-            return render(
-                value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
-            )
+            return render(value, names, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS)
         finally:
             self.rendering.append(self.stopwatch() - began)
 

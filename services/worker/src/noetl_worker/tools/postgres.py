@@ -96,14 +96,15 @@ class PostgresTool:
                 else:
                     end = await run_statement(connection, statement, max_bytes=max_bytes)
                 ends.append(end)
+                if end.has_changed_rows_alone and len(statements) == 1:  # as rows of a loop mostly are
+                    lent.leave_as_it_is()
+                    return
                 if is_lost(connection) or (end.error is not None and end.error.ends_call):
                     break
             else:
                 if connection.is_in_transaction():
                     await _roll_back(connection)
                     ends.append(StatementEnd(error=_OPEN_TRANSACTION))
-                elif len(ends) == 1 and ends[0].has_changed_rows_alone:  # as rows of a loop mostly are
-                    lent.leave_as_it_is()
 
 
 async def _roll_back(connection: Connection) -> None:

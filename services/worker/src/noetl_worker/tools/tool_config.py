@@ -26,7 +26,7 @@ class ToolConfig:
 
     def __init__(self, call: ToolCall) -> None:
         self.call = replace(call, names={**call.rendered_input(), **call.names}) if call.input else call
-        self.secrets: KnownSecrets = secrets_in_names(call.visible)
+        self.secrets = secrets_in_names(call.visible) if call.has_keychain else KnownSecrets()
 
     @property
     def owner(self) -> Owner:
