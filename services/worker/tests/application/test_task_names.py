@@ -72,6 +72,8 @@ def test_every_name_is_what_it_is_among_all_of_them(scope: PipelineScope) -> Non
     }
     assert set(lazy) == set(whole)
     assert len(lazy) == len(whole)
+    assert {name for name in SPELLED if name in lazy} == set(whole), "also when all have been put together"
+    assert {name: seen(value) for name, value in lazy.items()} == {name: seen(value) for name, value in whole.items()}
 
 
 def test_a_name_is_put_together_once_and_what_is_none_is_not_there() -> None:

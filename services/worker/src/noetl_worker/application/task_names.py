@@ -16,14 +16,14 @@ _NOT_ASKED = object()
 class TaskNames(Mapping[str, object]):
     """The names of a scope while one of its calls runs: nothing is set in the scope until that has ended."""
 
-    __slots__ = ("_asked", "_attempt", "_label", "_scope", "_whole")
+    __slots__ = ("_asked", "_attempt", "_has_all", "_label", "_scope")
 
     def __init__(self, scope: PipelineScope, *, label: str, attempt: int) -> None:
         self._scope = scope
         self._label = label
         self._attempt = attempt
         self._asked: dict[str, object] = {}
-        self._whole: dict[str, object] | None = None
+        self._has_all = False
 
     def __getitem__(self, name: str) -> object:
         found = self._asked.get(name, _NOT_ASKED)
@@ -43,17 +43,21 @@ class TaskNames(Mapping[str, object]):
 
     def _found(self, name: str) -> object:
         found = self._asked.get(name, _NOT_ASKED)
+        if found is _NOT_ASKED and self._has_all:
+            return NO_NAME
         if found is _NOT_ASKED:
             found = self._asked[name] = self._scope.name(name, label=self._label, attempt=self._attempt)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(self.all())
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self.all())
 
-    def _all(self) -> dict[str, object]:
-        if self._whole is None:
-            self._whole = self._scope.names(label=self._label, attempt=self._attempt)
-        return self._whole
+    def all(self) -> dict[str, object]:
+        """Put together at once, for who needs the whole."""
+        if not self._has_all:
+            self._asked = self._scope.names(label=self._label, attempt=self._attempt)
+            self._has_all = True
+        return self._asked

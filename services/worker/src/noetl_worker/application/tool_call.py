@@ -16,6 +16,7 @@ from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, is_plain, ren
 from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.sinks import ChunkSink
+from noetl_worker.application.task_names import TaskNames
 
 
 @light_value(frozen=True, slots=True, kw_only=True)
@@ -75,12 +76,17 @@ class ToolCall:
         return bool(self.keychain) or "keychain" in self.names
 
     @property
+    def all_names(self) -> Mapping[str, object]:
+        """As `names`, for who goes through all of them."""
+        return self.names.all() if isinstance(self.names, TaskNames) else self.names
+
+    @property
     def visible(self) -> Mapping[str, object]:
         """All that templates of the configuration see. An entry that could not be opened is undefined."""
         if not self.keychain:
             return self.names
         opened = {name: fields for name, fields in self.keychain.items() if fields is not None}
-        others = {name: value for name, value in self.names.items() if name not in self.keychain}
+        others = {name: value for name, value in self.all_names.items() if name not in self.keychain}
         return {**others, **opened, "keychain": opened}
 
     def rendered_input(self) -> dict[str, JsonValue]:

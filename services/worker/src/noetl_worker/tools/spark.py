@@ -47,7 +47,7 @@ class SparkTool:
     async def run(self, call: ToolCall) -> Outcome:
         """The result with its rows by reference; what goes wrong is told in the words of SQL or Python."""
         rendered = call.rendered_input()
-        config = ToolConfig(replace(call, names={**rendered, **call.names}, input={}))
+        config = ToolConfig(replace(call, names={**rendered, **call.all_names}, input={}))
         try:
             asked = await self._asked(call, config, rendered)
             end = await self._ran(asked, config.timeout_seconds(default=self._default_timeout_seconds))

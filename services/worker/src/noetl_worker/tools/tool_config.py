@@ -25,7 +25,7 @@ class ToolConfig:
     """Renders only what is asked for. Inputs are names too, where nothing else has the name."""
 
     def __init__(self, call: ToolCall) -> None:
-        self.call = replace(call, names={**call.rendered_input(), **call.names}) if call.input else call
+        self.call = replace(call, names={**call.rendered_input(), **call.all_names}) if call.input else call
         self.secrets = secrets_in_names(call.visible) if call.has_keychain else KnownSecrets()
 
     @property
