@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from noetl_core.playbook import expressions
 from noetl_core.playbook.expressions import MAX_TEXT_CHARACTERS, TemplateFailed, render
+from noetl_core.playbook.filters import json_line
+from noetl_core.playbook.plain import plain
 from noetl_core.playbook.shortcuts import UNSURE, Shortcut, shortcut_of
 from noetl_core.playbook.syntax import has_template, parse_template
 from noetl_core.playbook.views import CallView, NotInView, RawView, ResultView, StepView, View, WithheldView
@@ -76,6 +79,16 @@ def test_rendering_is_the_same_with_and_without_shortcuts(template: str, names: 
         return
 
     assert told(template, names, max_text, is_short=True) == told(template, names, max_text, is_short=False)
+
+
+@given(data)
+def test_json_of_a_template_is_that_of_python(value: object) -> None:
+    try:
+        known = plain(value)
+    except ValueError:  # not a number
+        return
+
+    assert json_line(known) == json.dumps(known, sort_keys=True, ensure_ascii=False)
 
 
 def short(template: str) -> Shortcut:

@@ -66,9 +66,25 @@ def _tojson(value: object, indent: int | None = None) -> str:
     return json.dumps(data, sort_keys=True, ensure_ascii=False, indent=indent)
 
 
-def json_line(data: JsonValue) -> str:
-    """What `tojson` writes for plain data."""
-    return _ON_ONE_LINE.encode(data)
+def _line_writer() -> Callable[[JsonValue], str]:
+    """Made once: the encoder makes one with every value. Plain data are a tree, so that no circle is looked for."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without it
+        return _ON_ONE_LINE.encode
+    is_sorted, skips_keys, allows_nan = True, False, True
+    spell = make(
+        *(None, _ON_ONE_LINE.default, json.encoder.encode_basestring, None, ": ", ", "),
+        *(is_sorted, skips_keys, allows_nan),
+    )
+
+    def write(data: JsonValue) -> str:
+        return "".join(spell(data, 0))
+
+    return write
+
+
+json_line = _line_writer()
+"""What `tojson` writes for plain data."""
 
 
 def _fromjson(value: object) -> object:
