@@ -61,7 +61,7 @@ class Auth:
 async def resolve_auth(auth: JsonValue, *, credentials: Credentials, call: ToolCall) -> Auth:
     """Understand `auth`: a name, a template, `{type or source, key}`, a credential itself, or a map of aliases."""
     rendered = call.render(auth)
-    if rendered is None or rendered in ("", {}):
+    if not rendered and (rendered is None or rendered in ("", {})):
         return Auth()
     if isinstance(rendered, str):
         return Auth(single=await _fetch(rendered, credentials, call))

@@ -25,7 +25,7 @@ from noetl_worker.tools.session_settings import Connection, SessionSettings
 __all__ = ["Connection", "PostgresSessions", "SessionSettings"]
 
 KEPT_SECONDS: Final = 0.1
-"""How long a connection is as a call left it: so long at most does it hold what a trigger has locked."""
+"""After how long without a call a connection is reset: what a trigger has locked is not held for much longer."""
 TIDYING_SECONDS: Final = 30.0
 """A server that takes longer to reset one has lost it."""
 
