@@ -52,6 +52,7 @@ UNSUPERVISED = {
     "noetl_worker/bootstrap/slot_process.py:_serve": AWAITED,
     "noetl_worker/bootstrap/slot_process.py:__init__": "one that hangs sends no heartbeats, and leases end",
     "noetl_worker/tools/duckdb_sessions.py:_dismiss": ONE_PIECE,
+    "noetl_worker/tools/postgres_sessions.py:_tidy": ONE_PIECE,
     "noetl_worker/tools/postgres_sessions.py:give_back": AWAITED,
     "noetl_worker/tools/python_pool.py:_dismiss": ONE_PIECE,
     "noetl_worker/tools/python_pool.py:_order_spares": ONE_PIECE,

@@ -15,6 +15,7 @@ from noetl_core.ports.credentials import Credential
 from noetl_testkit.backends import PostgresBackend, fresh_database
 from noetl_testkit.memory.tool_credentials import InMemoryToolCredentials
 from noetl_testkit.until import until
+from noetl_worker.application.open_frame import open_frame
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.http_clients import HttpClients
@@ -80,12 +81,14 @@ def call(
     names: Mapping[str, object] | None = None,
     inputs: Mapping[str, JsonValue] | None = None,
     config: Mapping[str, JsonValue] | None = None,
+    task: str = "",
 ) -> ToolCall:
     return ToolCall(
         tenant_id=tenant_id,
         organization_id="default",
         execution_id=1,
         step="s",
+        task=task,
         kind="postgres",
         config={"command": command} if config is None else config,
         auth=auth,
@@ -591,7 +594,7 @@ async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     target = postgres_target(Credential(name="db", type="postgres", data={"dsn": dsn}))
     owner = Owner(tenant_id="default", organization_id="default")
     asked: list[str] = []
-    async with pools.connection(owner, target, timeout_seconds=60.0) as connection:
+    async with pools.connection(pools.key(owner, target), timeout_seconds=60.0) as connection:
         connection.add_query_logger(lambda record: asked.append(record.query))
     await asyncio.sleep(0)  # who listens is told a turn later
     assert len(asked) == 1, "given back"
@@ -602,3 +605,145 @@ async def test_a_call_that_is_like_the_one_before_it_sets_nothing_anew(
     assert asked[1] == "INSERT INTO t VALUES (2)"
     assert asked[2].startswith("SELECT pg_advisory_unlock_all()")
     assert "SET statement_timeout = 65000" in asked[2]
+
+
+# --- rows of frames ---------------------------------------------------------------------------------------------
+
+MARKING = """
+CREATE TABLE t (a int);
+CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('noetl.mark', NEW.a::text, false);
+  PERFORM pg_advisory_lock(NEW.a);
+  EXECUTE 'LISTEN news';
+  RETURN NEW;
+END $$;
+CREATE TRIGGER marking BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION mark();
+"""
+MARKS = (
+    "SELECT current_setting('noetl.mark', true) AS mark, (SELECT count(*) FROM pg_listening_channels()) AS heard,"
+    " (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS locks"
+)
+
+
+@pytest.fixture
+async def single(credentials: InMemoryToolCredentials) -> AsyncIterator[PostgresTool]:
+    """A tool with one connection, so that whoever comes gets the one that was used before."""
+    async with PostgresPools(PostgresLimits(max_connections_per_pool=1)) as pools, tool_on(pools, credentials) as tool:
+        assert (await tool.run(call(MARKING))).error is None
+        yield tool
+
+
+def clean(outcome: Outcome) -> bool:
+    (row,) = rows_of(outcome)
+    return (row["mark"] or "", row["heard"], row["locks"]) == ("", 0, 0)
+
+
+def rows_of(outcome: Outcome) -> Any:
+    assert outcome.error is None
+    assert isinstance(outcome.data, dict)
+    return outcome.data["rows"]
+
+
+async def locks(dsn: str) -> int:
+    connection = await asyncpg.connect(dsn)
+    try:
+        found: int = await connection.fetchval(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        return found
+    finally:
+        await connection.close()
+
+
+async def no_locks(dsn: str) -> bool:
+    return await locks(dsn) == 0
+
+
+async def test_rows_of_one_task_share_a_session_and_nobody_else_sees_what_a_trigger_did_to_it(
+    single: PostgresTool,
+) -> None:
+    with open_frame():
+        for statement in ("INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"):
+            assert (await single.run(call(statement, task="save"))).error is None
+        (own,) = rows_of(await single.run(call(MARKS, task="save")))
+        assert (own["mark"], own["heard"], own["locks"]) == ("2", 1, 2), "nothing was reset in between"
+        assert clean(await single.run(call(MARKS, task="save"))), "a query is given back as always"
+
+        await single.run(call("INSERT INTO t VALUES (3)", task="save"))
+        assert clean(await single.run(call(MARKS, task="other")))
+
+        await single.run(call("INSERT INTO t VALUES (4)", task="save"))
+    with open_frame():
+        assert clean(await single.run(call(MARKS, task="save")))
+    assert clean(await single.run(call(MARKS, task="save")))
+
+
+async def test_what_a_trigger_has_locked_is_free_when_the_frame_ends_and_when_its_task_rests(
+    single: PostgresTool, dsn: str
+) -> None:
+    with open_frame():
+        await single.run(call("INSERT INTO t VALUES (1)", task="save"))
+        assert await locks(dsn) == 1
+        await until(lambda: no_locks(dsn))
+        await single.run(call("INSERT INTO t VALUES (2)", task="save"))
+        assert await locks(dsn) == 1
+    await until(lambda: no_locks(dsn))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO u SELECT 1 WHERE set_config('noetl.mark', 'x', false) = 'x'",
+        "INSERT INTO u VALUES (length(set_config('noetl.mark', 'x', false)))",
+        "INSERT INTO u VALUES (1) RETURNING set_config('noetl.mark', 'x', false)",
+        "UPDATE u SET a = length(set_config('noetl.mark', 'x', false))",
+        "INSERT INTO u VALUES (1); SELECT pg_advisory_lock(1)",
+        "SET noetl.mark = 'x'",
+    ],
+)
+async def test_what_a_row_does_to_its_session_by_its_own_words_is_gone_with_it(
+    single: PostgresTool, statement: str
+) -> None:
+    await single.run(call("CREATE TABLE u (a int); INSERT INTO u VALUES (1)"))
+    with open_frame():
+        assert (await single.run(call(statement, task="save"))).error is None
+        assert clean(await single.run(call(MARKS, task="save")))
+
+
+async def test_a_row_that_fails_or_is_cancelled_leaves_nothing_to_the_next(single: PostgresTool, dsn: str) -> None:
+    await single.run(call("CREATE TABLE u (a int CHECK (a < 5))"))
+    slow = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM mark_slow(); RETURN NEW; END $$"
+    lock = "CREATE FUNCTION mark_slow() RETURNS void LANGUAGE sql AS $$ SELECT pg_advisory_lock(9), pg_sleep(600) $$"
+    await single.run(call(f"CREATE TABLE s (a int); {lock}; {slow}"))
+    await single.run(call("CREATE TRIGGER slow BEFORE INSERT ON s FOR EACH ROW EXECUTE FUNCTION slow()"))
+    with open_frame():
+        await single.run(call("INSERT INTO t VALUES (1)", task="save"))
+        assert (await single.run(call("INSERT INTO u VALUES (7)", task="save"))).error is not None
+        assert clean(await single.run(call(MARKS, task="save")))
+
+        running = asyncio.create_task(single.run(call("INSERT INTO s VALUES (1)", task="save")))
+        await until(lambda: sleepers_in_triggers(dsn))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert clean(await single.run(call(MARKS, task="save")))
+
+
+async def sleepers_in_triggers(dsn: str) -> bool:
+    return await watched(dsn, "state = 'active' AND wait_event = 'PgSleep'") == 1
+
+
+async def test_a_session_that_the_server_ends_between_rows_is_replaced(single: PostgresTool, dsn: str) -> None:
+    with open_frame():
+        await single.run(call("INSERT INTO t VALUES (1)", task="save"))
+        admin = await asyncpg.connect(dsn)
+        try:
+            await admin.fetch(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'noetl-worker'"
+                " AND datname = current_database()"
+            )
+        finally:
+            await admin.close()
+        await until(lambda: no_connections(dsn))
+        assert (await single.run(call("INSERT INTO t VALUES (1)", task="save"))).error is None

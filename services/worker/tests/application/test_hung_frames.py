@@ -16,7 +16,7 @@ from noetl_core.stages.rows import FrameRows
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
 from noetl_worker.application.command_end import CommandEnd, failed_result
-from noetl_worker.application.frame_limits import FramesAtWork, call_limit
+from noetl_worker.application.frame_limits import CallLimit, FramesAtWork
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.slots import Slots
 from noetl_worker.bootstrap.slot_process import _Guarded
@@ -106,7 +106,7 @@ class Tools:
         return ENDED
 
     async def _stubborn(self) -> None:
-        async with call_limit(CALL_SECONDS):
+        async with CallLimit(CALL_SECONDS):
             self.begun += 1
             while not self.release.is_set():
                 try:
@@ -147,17 +147,17 @@ async def test_a_call_that_ends_leaves_its_frame_alive() -> None:
     at_work = FramesAtWork(clock=clock)
     command = granted(0).step
     with at_work.run(command):
-        async with call_limit(CALL_SECONDS):
+        async with CallLimit(CALL_SECONDS):
             clock.now = MAX_SECONDS + 1.0
             assert at_work.hung() == frozenset({command.key})
         assert at_work.hung() == frozenset(), "the next call has a limit of its own"
-        async with call_limit(CALL_SECONDS):
+        async with CallLimit(CALL_SECONDS):
             assert at_work.hung() == frozenset()
         with pytest.raises(TimeoutError):
-            async with call_limit(0.0):
+            async with CallLimit(0.0):
                 await asyncio.Event().wait()
         assert at_work.hung() == frozenset()
-    async with call_limit(CALL_SECONDS):  # outside of frames nobody keeps count
+    async with CallLimit(CALL_SECONDS):  # outside of frames nobody keeps count
         clock.now = 1e6
         assert at_work.hung() == frozenset()
 

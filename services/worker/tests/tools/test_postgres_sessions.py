@@ -7,6 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 from noetl_testkit.until import until
+from noetl_worker.application.open_frame import FrameTask, OpenFrame
 from noetl_worker.tools.postgres_sessions import PostgresSessions
 
 LIMITS = "SET statement_timeout = 1"
@@ -202,3 +203,126 @@ async def test_closing_waits_for_calls_and_lets_nobody_in() -> None:
 
     assert idle.is_ended
     assert used.is_ended
+
+
+# --- connections that calls of one task leave to each other ---------------------------------------------------------
+
+
+def keep(sessions: PostgresSessions, session: Session, of_task: FrameTask) -> None:
+    sessions.leave(session, of_task)
+
+
+async def take_for(sessions: PostgresSessions, of_task: FrameTask | None) -> Session:
+    taken: Session = await sessions.take(lambda: LIMITS, wait_seconds=5.0, of_task=of_task)
+    return taken
+
+
+RESET = f"RESET ALL;{LIMITS}"
+
+
+async def test_calls_of_one_task_of_a_frame_find_a_connection_as_they_left_it() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions()
+    for _ in range(3):
+        keep(sessions, await take_for(sessions, task), task)
+
+    (session,) = server.given
+    assert session.asked == [LIMITS]
+
+
+@pytest.mark.parametrize("who", ["another task", "another frame", "nobody's"])
+async def test_whoever_else_takes_it_gets_it_reset_and_no_further_one_is_opened(who: str) -> None:
+    server, frame = Server(), OpenFrame()
+    sessions = server.sessions()
+    keep(sessions, await take_for(sessions, FrameTask(frame, "save")), FrameTask(frame, "save"))
+    others = {
+        "another task": FrameTask(frame, "log"),
+        "another frame": FrameTask(OpenFrame(), "save"),
+        "nobody's": None,
+    }
+
+    taken = await take_for(sessions, others[who])
+
+    assert server.given == [taken]
+    assert taken.asked == [LIMITS, RESET]
+
+
+async def test_it_is_reset_when_its_frame_ends_and_when_nobody_wants_it_for_a_moment() -> None:
+    server, ending, resting = Server(), OpenFrame(), OpenFrame()
+    sessions = server.sessions()
+    first, second = [await take_for(sessions, FrameTask(frame, "save")) for frame in (ending, resting)]
+    keep(sessions, first, FrameTask(ending, "save"))
+    keep(sessions, second, FrameTask(resting, "save"))
+    ending.end()
+    await until(lambda: RESET in first.asked)
+    assert RESET not in second.asked
+    await until(lambda: RESET in second.asked)
+
+    assert {await take_for(sessions, None), await take_for(sessions, None)} == {first, second}
+    assert [first.asked, second.asked] == [[LIMITS, RESET]] * 2, "as clean as they were given back"
+
+
+async def test_who_waits_for_a_place_gets_a_connection_that_was_left_and_it_is_reset_for_him() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions(max_size=1)
+    session = await take_for(sessions, task)
+    waiting = asyncio.create_task(take_for(sessions, None))
+    await asyncio.sleep(0)
+    keep(sessions, session, task)
+    task.frame.end()
+
+    assert await waiting is session
+    assert session.asked == [LIMITS, RESET]
+    assert len(server.given) == 1
+
+
+async def test_one_that_cannot_be_reset_is_closed_and_who_wanted_it_gets_another() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions(max_size=1)
+    session = await take_for(sessions, task)
+    keep(sessions, session, task)
+    session.is_broken = True
+
+    other = await take_for(sessions, None)
+
+    assert session.is_ended
+    assert other is not session
+
+
+async def test_who_is_cancelled_while_it_is_reset_for_him_takes_no_place_away() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions(max_size=1)
+    session = await take_for(sessions, task)
+    keep(sessions, session, task)
+    session.is_slow = True
+    taking = asyncio.create_task(take_for(sessions, None))
+    await asyncio.sleep(0.01)
+    taking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await taking
+
+    assert session.is_ended, "nobody knows what is left in it"
+    assert await take_for(sessions, None) is not session
+
+
+async def test_a_connection_that_the_server_has_closed_meanwhile_is_not_given_again() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions(max_size=1)
+    session = await take_for(sessions, task)
+    keep(sessions, session, task)
+    session.is_ended = True
+
+    assert await take_for(sessions, task) is not session
+
+
+async def test_closing_closes_those_that_were_left_as_well() -> None:
+    server, task = Server(), FrameTask(OpenFrame(), "save")
+    sessions = server.sessions()
+    keep(sessions, await take_for(sessions, task), task)
+    await sessions.close()
+    task.frame.end()
+    await asyncio.sleep(0)
+
+    assert [session.is_ended for session in server.given] == [True]
+    with pytest.raises(asyncpg.InterfaceError):
+        await take_for(sessions, task)

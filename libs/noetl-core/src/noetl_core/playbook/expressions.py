@@ -16,6 +16,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.playbook.filters import CHANCE
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, Meter, TooMuch
 from noetl_core.playbook.plain import holds, plain
+from noetl_core.playbook.shortcuts import Shortcut, Unsure, shortcut_of
 from noetl_core.playbook.syntax import (
     DATA_WANTED,
     SANDBOX,
@@ -80,10 +81,13 @@ def render(
 
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
+    if isinstance(value, str):
+        return (
+            _evaluate(value, _Scope(names, now, chance, max_text, wants_data), path) if has_template(value) else value
+        )
     if is_plain(value):
         return cast(JsonValue, value)
-    scope = _Scope(names, now, chance, max_text, wants_data)
-    return _evaluate(value, scope, path) if isinstance(value, str) else _render(value, scope, (path,) if path else ())
+    return _render(value, _Scope(names, now, chance, max_text, wants_data), (path,) if path else ())
 
 
 def is_plain(value: object) -> bool:
@@ -164,6 +168,17 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
+    if not (is_condition or scope.wants_data or len(text) > _MAX_CACHED_CHARACTERS):
+        shortcut = _shortcut(text)
+        if shortcut is not None:
+            value = shortcut.value(scope.names, max_text=scope.max_text)
+            if not isinstance(value, Unsure):
+                return value
+    return _evaluate_all(text, scope, path, is_condition=is_condition)
+
+
+def _evaluate_all(text: str, scope: _Scope, path: str, *, is_condition: bool) -> JsonValue:
+    """Whatever it says."""
     with Meter(MAX_WORK_PER_TEXT * scope.max_text, turns=MAX_TURNS):
         template: Template | None = None
         try:
@@ -216,6 +231,14 @@ def _compile(text: str, is_condition: bool) -> _Compiled:
 
 
 _compile_once = lru_cache(maxsize=1024)(_compile)
+
+
+@lru_cache(maxsize=1024)
+def _shortcut(text: str) -> Shortcut | None:
+    try:
+        return shortcut_of(parse_template(text))
+    except TemplateSyntaxError:
+        return None
 
 
 def _problem(text: str, parse: Callable[[str], nodes.Template]) -> tuple[str, int] | None:

@@ -15,6 +15,7 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.filters import make_attrgetter
 from jinja2.runtime import Context
 
+from noetl_core.canonical import JsonValue
 from noetl_core.playbook.metering import TooMuch, add, printf, spend, text_size
 from noetl_core.playbook.plain import plain
 
@@ -61,8 +62,29 @@ def _tojson(value: object, indent: int | None = None) -> str:
     data = plain(value)
     spend(text_size(data))
     if indent is None:
-        return _ON_ONE_LINE.encode(data)
+        return json_line(data)
     return json.dumps(data, sort_keys=True, ensure_ascii=False, indent=indent)
+
+
+def _line_writer() -> Callable[[JsonValue], str]:
+    """Made once: the encoder makes one with every value. Plain data are a tree, so that no circle is looked for."""
+    make: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without it
+        return _ON_ONE_LINE.encode
+    is_sorted, skips_keys, allows_nan = True, False, True
+    spell = make(
+        *(None, _ON_ONE_LINE.default, json.encoder.encode_basestring, None, ": ", ", "),
+        *(is_sorted, skips_keys, allows_nan),
+    )
+
+    def write(data: JsonValue) -> str:
+        return "".join(spell(data, 0))
+
+    return write
+
+
+json_line = _line_writer()
+"""What `tojson` writes for plain data."""
 
 
 def _fromjson(value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from noetl_core.canonical import JsonValue
 from noetl_core.credentials import CREDENTIAL_NOT_FOUND
@@ -12,6 +12,7 @@ from noetl_core.ports.credentials import Credential
 
 from noetl_worker.application.credential_source import Credentials
 from noetl_worker.application.frame_credentials import made_of
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.tool_call import ToolCall
 
 __all__ = ["CREDENTIAL_NOT_FOUND", "Auth", "AuthInvalid", "Credential", "Credentials", "resolve_auth"]
@@ -36,7 +37,7 @@ class AuthInvalid(InvalidInput):
     code = "AUTH_INVALID"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class Auth:
     """What `auth` resolved to: nothing, one credential, or several with the names that the tool knows them by."""
 
@@ -60,7 +61,7 @@ class Auth:
 async def resolve_auth(auth: JsonValue, *, credentials: Credentials, call: ToolCall) -> Auth:
     """Understand `auth`: a name, a template, `{type or source, key}`, a credential itself, or a map of aliases."""
     rendered = call.render(auth)
-    if rendered is None or rendered in ("", {}):
+    if not rendered and (rendered is None or rendered in ("", {})):
         return Auth()
     if isinstance(rendered, str):
         return Auth(single=await _fetch(rendered, credentials, call))

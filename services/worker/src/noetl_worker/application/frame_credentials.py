@@ -89,17 +89,19 @@ class FetchedOncePerFrame:
     ) -> Credential:
         """As the first call of the frame got it; that it could not be had is not remembered."""
 
+        kept, key = _of_frame.get(), (tenant_id, organization_id, name)
+        if kept is not None:
+            since, known = kept.found.get(key, (0.0, None))
+            if known is not None and self._clock() - since <= KEPT_SECONDS:
+                return known
+
         async def fetch() -> Credential:
             return await self._credentials.get(
                 tenant_id=tenant_id, organization_id=organization_id, name=name, execution_id=execution_id
             )
 
-        kept, key = _of_frame.get(), (tenant_id, organization_id, name)
         if kept is None:
             return await fetch()
-        since, known = kept.found.get(key, (0.0, None))
-        if known is not None and self._clock() - since <= KEPT_SECONDS:
-            return known
         async with kept.fetching:
             since, known = kept.found.get(key, (0.0, None))
             if known is None or self._clock() - since > KEPT_SECONDS:

@@ -17,6 +17,8 @@ from typing import Final, Self
 
 from noetl_core.ports.commands import CommandKey, GrantedCommand
 
+from noetl_worker.application.alarm import alarm_of
+
 GRACE_SECONDS: Final = 10.0
 """For what a call does after its limit: a query is cancelled, a process is ended, a connection is closed."""
 
@@ -65,35 +67,32 @@ class FramesAtWork:
         )
 
 
-def call_limit(seconds: float | None) -> CallLimit:
-    """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it."""
-    return CallLimit(seconds)
-
-
 class CallLimit:
-    """As `asyncio.Timeout`, whose part it plays: both in one, since every row pays for it twice."""
+    """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it.
 
-    __slots__ = ("_cancelling", "_frame", "_is_expired", "_loop", "_seconds", "_task", "_timer", "_when")
+    It plays the part of `asyncio.Timeout` itself, since every row pays for it twice.
+    """
+
+    __slots__ = ("_alarm", "_cancelling", "_frame", "_is_expired", "_seconds", "_task", "_when")
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
         self._frame = _of_frame.get()
         self._when: float | None = None
-        self._timer: asyncio.Handle | None = None
         self._is_expired = False
 
     async def __aenter__(self) -> Self:
         """The time begins to count."""
-        self._loop = asyncio.get_running_loop()
-        task = asyncio.current_task(self._loop)
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
         if task is None:
             raise RuntimeError("a limit is for a task")
-        self._task, self._cancelling = task, task.cancelling()
+        self._task, self._cancelling, self._alarm = task, task.cancelling(), alarm_of(loop)
         if self._seconds is not None:
             if self._frame is not None:
                 self._frame.ends[self] = self._frame.clock() + self._seconds
-            self._when = self._loop.time() + self._seconds
-            self._timer = self._loop.call_at(self._when, self._expire)
+            self._when = loop.time() + self._seconds
+            self._alarm.set(self, self._when)
         return self
 
     async def __aexit__(
@@ -102,9 +101,8 @@ class CallLimit:
         """Raises, and never keeps an error to itself."""
         if self._frame is not None:
             self._frame.ends.pop(self, None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._when is not None:
+            self._alarm.clear(self)
         # Somebody else may have cancelled the task as well: then that is what it ends with.
         if self._is_expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
@@ -115,21 +113,17 @@ class CallLimit:
 
     def reschedule(self, when: float | None) -> None:
         """At another time, or never."""
-        if self._timer is not None:
-            self._timer.cancel()
         self._when = when
         if when is None:
-            self._timer = None
-        elif when <= self._loop.time():
-            self._timer = self._loop.call_soon(self._expire)
+            self._alarm.clear(self)
         else:
-            self._timer = self._loop.call_at(when, self._expire)
+            self._alarm.set(self, when)
 
     def expired(self) -> bool:
         """Whether it was this limit that ended the call."""
         return self._is_expired
 
-    def _expire(self) -> None:
+    def ring(self) -> None:
+        """The time is over."""
         self._task.cancel()
         self._is_expired = True
-        self._timer = None

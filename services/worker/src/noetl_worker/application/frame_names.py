@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from noetl_core.canonical import JsonValue
 from noetl_core.stages.rows import FrameRows
 
+from noetl_worker.application.light_values import light_value
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@light_value(frozen=True, slots=True, kw_only=True)
 class FrameNames:
     """What tasks see of their frame, put together once for all of its rows."""
 

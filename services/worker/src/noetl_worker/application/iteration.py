@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from noetl_core.canonical import JsonValue
 
 from noetl_worker.application.frame_names import FrameNames
+
+NO_NAME: Final = object()
+"""What there is under a name that nothing has."""
+_OWN_NAMES = frozenset({"iter", "loop", "loop_index", "_index", "_first", "_last", "_total"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -21,7 +26,11 @@ class Iteration:
     """What `set` wrote to `iter`."""
     outer: Iteration | None = None
     frame: FrameNames | None = None
-    """What templates see of the frame that it runs in, if it does."""
+    """What templates see of the frame that it runs in, if it does: its own, or that of the item around it."""
+
+    def __post_init__(self) -> None:
+        if self.frame is None and self.outer is not None:
+            self.frame = self.outer.frame
 
     def iterators(self) -> dict[str, object]:
         """The items under the names of their iterators; the innermost wins."""
@@ -29,24 +38,37 @@ class Iteration:
 
     def names(self) -> dict[str, object]:
         """§6.4: what templates have from the runtime within a loop; names with an underscore also below `iter`."""
-        first, last = self.index == 0, self.index == self.total - 1
-        place = {"_index": self.index, "_first": first, "_last": last, "_total": self.total}
+        frame = self.frame
         names: dict[str, object] = {
-            **place,
+            **self._place(),
             "loop_index": self.index,
-            "loop": {"index": self.index, "first": first, "length": self.total, "done": False},
+            "loop": {"index": self.index, "first": self.index == 0, "length": self.total, "done": False},
+            "iter": self._below_iter(),
         }
-        frame = self._frame()
-        if frame is None:
-            names["iter"] = {**self.iterators(), **self._scopes(), **place}
-        else:
-            names["iter"] = {**self.iterators(), **self._scopes(), **frame.below_iter, **place}
-            names.update(frame.beside)
-        return names
+        return names if frame is None else {**names, **frame.beside}
 
-    def _frame(self) -> FrameNames | None:
-        """Its own, or that of the item that its task runs for."""
-        return self.outer._frame() if self.frame is None and self.outer else self.frame
+    def item(self, name: str) -> object:
+        """That of the innermost iterator of a name, or `NO_NAME`."""
+        if name == self.iterator:
+            return self.value
+        return self.outer.item(name) if self.outer else NO_NAME
+
+    def name(self, name: str) -> object:
+        """As `names` has it, or `NO_NAME`."""
+        frame = self.frame
+        if frame is not None and name in frame.beside:
+            return frame.beside[name]
+        if name == "iter":
+            return self._below_iter()
+        return self.names()[name] if name in _OWN_NAMES else NO_NAME
+
+    def _below_iter(self) -> dict[str, object]:
+        below = {} if self.frame is None else self.frame.below_iter
+        return {**self.iterators(), **self._scopes(), **below, **self._place()}
+
+    def _place(self) -> dict[str, object]:
+        index, total = self.index, self.total
+        return {"_index": index, "_first": index == 0, "_last": index == total - 1, "_total": total}
 
     def _scopes(self) -> dict[str, object]:
         return {**(self.outer._scopes() if self.outer else {}), **self.scope}

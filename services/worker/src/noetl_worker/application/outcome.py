@@ -8,6 +8,8 @@ from typing import Literal
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NoetlError
 
+from noetl_worker.application.light_values import light_value
+
 
 class ErrorKind(StrEnum):
     """What went wrong, coarsely enough to decide by."""
@@ -73,7 +75,7 @@ class OutcomeError:
         return described
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class OutcomeMeta:
     """Facts about the call itself."""
 
@@ -92,7 +94,7 @@ class Printed:
     stderr: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """The end of one call. An error may keep data, such as the response that was refused."""
 

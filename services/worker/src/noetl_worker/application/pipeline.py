@@ -126,7 +126,10 @@ class Pipeline:
         run = PipelineRun(command, step, scope, workbook or {}, keychain or {}, stopwatch=self._stopwatch)
         if stand is not None:
             run.go_on_from(await asyncio.to_thread(decode_stand, stand, names, iteration))
-        return await self._go_on(run)
+        try:
+            return await self._run_to_end(run, step)
+        except _Waits as waits:
+            return waits.park
 
     async def is_tried_again(
         self, command: GrantedCommand, step: Step, gone: Outcome, *, workbook: Mapping[str, WorkbookTask]
@@ -162,7 +165,10 @@ class Pipeline:
             run.follow(task, outcome, action)
         else:
             return None
-        return await self._go_on(run)
+        try:
+            return await self._run_to_end(run, run.step)
+        except _Waits as waits:
+            return waits.park
 
     async def _lost(self, run: PipelineRun, task: Task, lost: Outcome) -> PipelineEnd | None:
         """What a task reads or tells cannot be stored or is gone: its rules say whether it is tried again."""
@@ -174,12 +180,6 @@ class Pipeline:
             return run.follow(task, outcome, action)
         await self._sleep(retry.delay(run=outcome.meta.attempt, chance=self._chance))
         return None
-
-    async def _go_on(self, run: PipelineRun) -> PipelineEnd | PipelinePark:
-        try:
-            return await self._run_to_end(run, run.step)
-        except _Waits as waits:
-            return waits.park
 
     async def _run_to_end(self, run: PipelineRun, step: Step) -> PipelineEnd:
         while run.position < len(step.tasks):

@@ -29,16 +29,19 @@ from noetl_worker.application.captured_output import CapturedOutput
 from noetl_worker.application.child_calls import Asked, Waiting
 from noetl_worker.application.chunk_stream import ChunkStream
 from noetl_worker.application.iteration import Iteration
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.parked_loop import LoopStand, WaitingItem
 from noetl_worker.application.parked_pipeline import Stand
 from noetl_worker.application.policy import Retry, choose, retry_of
 from noetl_worker.application.scopes import PipelineScope
+from noetl_worker.application.task_names import TaskNames
 from noetl_worker.application.tool_call import ToolCall
 
 MAX_WORKBOOK_DEPTH = 8
 
 _NOTHING_YET = Outcome()
+_NO_INPUT: Mapping[str, JsonValue] = {}
 _CONTINUES, _FAILS = Action(do=Do.CONTINUE), Action(do=Do.FAIL)
 """What an outcome leads to where nobody has written a rule."""
 
@@ -46,7 +49,7 @@ _told = lru_cache(maxsize=64)(format_time)
 """Rows of a frame ask for the same time again and again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class PipelineEnd:
     """How a step's tasks ended, and what they have set."""
 
@@ -202,10 +205,11 @@ class PipelineRun:
             organization_id=command.organization_id,
             execution_id=command.key.execution_id,
             step=command.step,
+            task=task.label,
             kind=tool.kind,
-            input={**self.step.input, **tool.input},
+            input={**self.step.input, **tool.input} if self.step.input or tool.input else _NO_INPUT,
             config=tool.config if tool.auth is None else {**tool.config, "auth": tool.auth},
-            names=self.names(task, attempt),
+            names=TaskNames(self.scope, label=task.label, attempt=attempt),
             results=command.results,
             now=self.now,
             timeout_seconds=tool.timeout_seconds,

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
@@ -28,6 +27,7 @@ from noetl_worker.application.frame_names import FrameNames
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.iteration import Iteration
 from noetl_worker.application.loop_items import LoopItems
+from noetl_worker.application.open_frame import open_frame
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import pauses
 from noetl_worker.application.persist_before_emit import (
@@ -82,7 +82,7 @@ class RunFrame:
         frame, step = command.frame, playbook.steps[command.step]
         if frame is None or step.loop is None:
             raise AssertionError("not a frame")
-        with credentials_of_frame(), self._at_work.run(command):
+        with open_frame(), credentials_of_frame(), self._at_work.run(command):
             return await self._ended(command, playbook, place, frame, step)
 
     async def _ended(
@@ -211,7 +211,7 @@ class RunFrame:
         async def take_turns() -> None:
             for number in numbers:
                 seen = _with_variables(names, variables) if is_sequential and variables else names
-                end = await self._run_row(command, playbook, seen, partial(_row, step, frame, rows, number, of_frame))
+                end = await self._run_row(command, playbook, seen, _row(step, frame, rows, number, of_frame))
                 ends[number] = end
                 variables.update(end.variables)
                 if self._clock() >= until:
@@ -227,23 +227,24 @@ class RunFrame:
         command: GrantedCommand,
         playbook: Playbook,
         names: Mapping[str, object],
-        begin: Callable[[], Iteration],
+        item: Iteration,
     ) -> PipelineEnd:
         """One row, under its own key; items of a fan-out that run together are tried again alone, each by itself."""
-        loop, item = playbook.steps[command.step].loop, begin()
+        loop = playbook.steps[command.step].loop
         if loop is None:
             raise AssertionError("not a frame")
-        try:
-            seen = {} if loop.key is None else {**names, **item.iterators(), **item.names()}
-            key = item_key(loop, seen, item.index, now=None)
-        except TemplateFailed as exc:
-            failed = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
-            return PipelineEnd(outcome=failed)
+        key = str(item.index)
+        if loop.key is not None:
+            try:
+                key = item_key(loop, {**names, **item.iterators(), **item.names()}, item.index, now=None)
+            except TemplateFailed as exc:
+                failed = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
+                return PipelineEnd(outcome=failed)
         tries = loop.max_item_retries if loop.mode is LoopMode.FANOUT and loop.frame is not None else 0
         end = await self._run(command, playbook, names, item, key=key)
         while end.outcome.error is not None and tries > 0:
             tries -= 1
-            end = await self._run(command, playbook, names, begin(), key=key)
+            end = await self._run(command, playbook, names, replace(item, scope={}), key=key)
         return end
 
     async def _run(

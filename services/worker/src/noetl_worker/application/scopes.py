@@ -12,13 +12,15 @@ from noetl_core.playbook.expressions import render
 from noetl_core.playbook.model import Assignment, SetScope
 from noetl_core.playbook.views import CallView, RawView, StepView
 
-from noetl_worker.application.iteration import Iteration
+from noetl_worker.application.iteration import NO_NAME, Iteration
 from noetl_worker.application.outcome import Outcome
 
 FIXED_NAMES = frozenset(
     {"steps", "execution_id", "catalog_id", "job", "idempotency_key", "output", "event", "ctx", "workload"}
 )
 """Names of the runtime that were there before the pipeline: nothing that it sets or is called hides them."""
+_OWN_NAMES = frozenset({"ctx", "workload", "step", "results", "_prev", "_task", "_attempt", "output"})
+"""Those of the pipeline itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +51,8 @@ class PipelineScope:
 
     def names(self, *, label: str, attempt: int) -> dict[str, object]:
         """What the templates of a task see, in the order of precedence of the language."""
-        outer, loaded = self.outer, self.loaded
-        labels = {
-            name: StepView(loaded.get(name, result) if loaded else result) for name, result in self.results.items()
-        }
+        outer = self.outer
+        labels = {label: self._label(label) for label in self.results}
         steps = outer.get("steps")
         variables = self._ctx()
         iteration = self.iteration
@@ -74,6 +74,45 @@ class PipelineScope:
             **({"output": self._seen(self.output)} if self.output is not None else {}),
             **(iteration.names() if iteration else {}),
         }
+
+    def name(self, name: str, *, label: str, attempt: int) -> object:
+        """As `names` has it, from what wins to what yields, or `NO_NAME`."""
+        iteration, outer = self.iteration, self.outer
+        if iteration is not None and (found := iteration.name(name)) is not NO_NAME:
+            return found
+        if name in _OWN_NAMES and (name != "output" or self.output is not None):
+            return self._own(name, label, attempt)
+        if name in FIXED_NAMES and name in outer:
+            return outer[name]
+        if name in self.step_scope:
+            return self.step_scope[name]
+        if name in self.results:
+            return self._label(name)
+        if iteration is not None and (found := iteration.item(name)) is not NO_NAME:
+            return found
+        steps = outer.get("steps")
+        if steps and isinstance(steps, Mapping) and name in steps:
+            return steps[name]
+        return self.variables[name] if name in self.variables else outer.get(name, NO_NAME)
+
+    def _own(self, name: str, label: str, attempt: int) -> object:
+        match name:
+            case "output" if self.output is not None:
+                return self._seen(self.output)
+            case "step":
+                return self.step_scope
+            case "results":
+                return {label: self._label(label) for label in self.results}
+            case "_prev":
+                return self.loaded.get(self.last_label, self.previous)
+            case "_task":
+                return label
+            case "_attempt":
+                return attempt
+        return self._ctx()
+
+    def _label(self, label: str) -> StepView:
+        return StepView(self.loaded.get(label, self.results[label]))
 
     def _ctx(self) -> dict[str, object]:
         """The variables of the execution, with what this run has set."""

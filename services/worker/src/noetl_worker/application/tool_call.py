@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from noetl_core.canonical import JsonObject, JsonValue
@@ -13,11 +13,13 @@ from noetl_core.deadlines.timeouts import rendered_seconds
 from noetl_core.ids import ExecutionId
 from noetl_core.playbook.expressions import MAX_CONFIG_CHARACTERS, is_plain, render
 
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.sinks import ChunkSink
+from noetl_worker.application.task_names import TaskNames
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """One call of one tool: its config as the playbook has it, and the names that its templates may use."""
 
@@ -25,6 +27,7 @@ class ToolCall:
     organization_id: str
     execution_id: ExecutionId
     step: str
+    task: str = ""
     kind: str
     input: Mapping[str, JsonValue] = field(default_factory=dict)
     """Templates of the tool's inputs, merged with those of its step."""
@@ -68,12 +71,22 @@ class ToolCall:
         return written if is_plain(written) else self._rendered(written, key)
 
     @property
+    def has_keychain(self) -> bool:
+        """Whether templates of the configuration may have seen secrets."""
+        return bool(self.keychain) or "keychain" in self.names
+
+    @property
+    def all_names(self) -> Mapping[str, object]:
+        """As `names`, for who goes through all of them."""
+        return self.names.all() if isinstance(self.names, TaskNames) else self.names
+
+    @property
     def visible(self) -> Mapping[str, object]:
         """All that templates of the configuration see. An entry that could not be opened is undefined."""
         if not self.keychain:
             return self.names
         opened = {name: fields for name, fields in self.keychain.items() if fields is not None}
-        others = {name: value for name, value in self.names.items() if name not in self.keychain}
+        others = {name: value for name, value in self.all_names.items() if name not in self.keychain}
         return {**others, **opened, "keychain": opened}
 
     def rendered_input(self) -> dict[str, JsonValue]:
@@ -82,10 +95,9 @@ class ToolCall:
 
     def _rendered(self, value: JsonValue, path: str) -> JsonValue:
         began = self.stopwatch()
+        names = self.visible if self.keychain else self.names
         try:
-            return render(
-                value, self.visible, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS
-            )
+            return render(value, names, now=self.now, path=path, chance=random.random, max_text=MAX_CONFIG_CHARACTERS)
         finally:
             self.rendering.append(self.stopwatch() - began)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from noetl_worker.application.credentials import Auth, Credentials
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
@@ -58,7 +58,7 @@ class DuckdbTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 async with self._sessions.session(config.owner, database=database, prepare=prepare) as session:
                     for place, statement in enumerate(statements, start=1):
                         if config.call.chunks is not None and place == len(statements):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from noetl_worker.application.credentials import Credentials
 from noetl_worker.application.known_secrets import KnownSecrets
@@ -54,9 +53,10 @@ class HttpTool:
             except TRANSPORT_ERRORS as exc:
                 outcome = transport_outcome(exc, timeout_seconds=options.timeout_seconds)
             else:
-                is_large = len(reply.content) > _PARSE_IN_THREAD_BYTES
-                understand = partial(self._understood, reply, request, config.secrets)
-                outcome = await asyncio.to_thread(understand) if is_large else understand()
+                if len(reply.content) <= _PARSE_IN_THREAD_BYTES:
+                    outcome = self._understood(reply, request, config.secrets)
+                else:
+                    outcome = await asyncio.to_thread(self._understood, reply, request, config.secrets)
         except CallFailed as exc:
             outcome = exc.outcome
         return without_secrets(outcome, config.secrets)
@@ -70,16 +70,21 @@ class HttpTool:
         )
 
 
-async def prepare(
-    config: ToolConfig, credentials: Credentials, *, default_timeout_seconds: float
-) -> tuple[HttpRequest, HttpOptions]:
-    """What to send, and within which limits."""
+async def _auth_of(config: ToolConfig, credentials: Credentials) -> HttpAuth:
     auth = _NOBODY
     for credential in (await config.auth(credentials)).all:
         one = http_auth(credential)
         auth = HttpAuth(headers={**auth.headers, **one.headers}, params={**auth.params, **one.params})
     if auth.headers:
         config.secrets.add(*auth.headers.values(), *(value.partition(" ")[2] for value in auth.headers.values()))
+    return auth
+
+
+async def prepare(
+    config: ToolConfig, credentials: Credentials, *, default_timeout_seconds: float
+) -> tuple[HttpRequest, HttpOptions]:
+    """What to send, and within which limits."""
+    auth = await _auth_of(config, credentials) if config.names_credentials else _NOBODY
     request = build_request(config, auth)
     of_step = config.timeout_seconds(default=default_timeout_seconds)
     if of_step >= _LEAST_SECONDS and config.call.config.keys().isdisjoint(_OPTIONS):

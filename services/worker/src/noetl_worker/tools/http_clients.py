@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from multidict import CIMultiDict
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.call_failed import failed
@@ -88,9 +88,14 @@ class HttpClients:
     async def exchange(self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets) -> HttpReply:
         """The reply; raises what `TRANSPORT_ERRORS` of the http tool lists, TimeoutError for it as a whole."""
         started = time.monotonic()
-        transport = await self._transport(options)
-        async with call_limit(options.timeout_seconds):
-            response = await self._answer(transport, request, options, secrets)
+        transport = self._transports.get(options.verify_ssl)
+        if transport is None or self._is_closed:
+            transport = await self._transport(options)
+        async with CallLimit(options.timeout_seconds):
+            if options.follow_redirects:
+                response = await self._answer(transport, request, secrets)
+            else:
+                response = await transport.send(request)
             try:
                 content, is_complete = await response.whole(self.limits.max_response_bytes)
                 return reply_of(response, content, is_complete=is_complete, elapsed_seconds=time.monotonic() - started)
@@ -103,21 +108,22 @@ class HttpClients:
     ) -> AsyncIterator[HttpResponse]:
         """As `exchange`, for who reads the body piece by piece; the time counts until that is done."""
         transport = await self._transport(options)
-        async with call_limit(options.timeout_seconds):
-            response = await self._answer(transport, request, options, secrets)
+        async with CallLimit(options.timeout_seconds):
+            if options.follow_redirects:
+                response = await self._answer(transport, request, secrets)
+            else:
+                response = await transport.send(request)
             try:
                 yield response
             finally:
                 response.close()
 
-    async def _answer(
-        self, transport: Transport, request: HttpRequest, options: HttpOptions, secrets: KnownSecrets
-    ) -> HttpResponse:
-        """The response, after redirects if they are to be followed."""
+    async def _answer(self, transport: Transport, request: HttpRequest, secrets: KnownSecrets) -> HttpResponse:
+        """The response, after redirects."""
         for _ in range(self.limits.max_redirects + 1):
             response = await transport.send(request)
             try:
-                following = _following(request, response, secrets) if options.follow_redirects else None
+                following = _following(request, response, secrets)
             except BaseException:
                 response.close()
                 raise
@@ -153,15 +159,16 @@ class HttpClients:
 
 def reply_of(response: HttpResponse, content: bytes, *, is_complete: bool, elapsed_seconds: float) -> HttpReply:
     """A response, with what was read of its body."""
+    answered, address = response
     return HttpReply(
-        status_code=response.status_code,
-        reason=response.reason,
-        headers=response.headers(),
-        encoding=response.encoding,
-        url=response.address,
-        content=content,
-        is_complete=is_complete,
-        elapsed_seconds=elapsed_seconds,
+        answered.status_code,
+        answered.reason or "",
+        response.headers(),
+        response.encoding,
+        address,
+        content,
+        is_complete,
+        elapsed_seconds,
     )
 
 

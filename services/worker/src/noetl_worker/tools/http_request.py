@@ -41,28 +41,29 @@ def build_request(config: ToolConfig, auth: HttpAuth) -> HttpRequest:
     """Everything is rendered here, before anything is sent; what nobody has written is not asked for."""
     written = config.call.config
     method = _method(config) if "method" in written else "GET"
-    headers = _headers(config.mapping("headers")) if "headers" in written else CIMultiDict[str]()
+    headers: CIMultiDict[str] = _headers(config.mapping("headers")) if "headers" in written else CIMultiDict()
     params = _params(config.mapping("params")) if "params" in written else []
-    content_type, content, query = _body(config, method, headers.get("Content-Type"))
-    params += query
-    if content_type is not None and "Content-Type" not in headers:
-        headers["Content-Type"] = content_type
-    idempotency_key = config.call.names.get("idempotency_key")
-    if method != "GET" and idempotency_key and IDEMPOTENCY_KEY not in headers:
-        headers[IDEMPOTENCY_KEY] = str(idempotency_key)
+    content: bytes | None = None
+    if not written.keys().isdisjoint(_BODY_KEYS):
+        content_type, content, query = _body(config, method, headers.get("Content-Type"))
+        params += query
+        if content_type is not None and "Content-Type" not in headers:
+            headers["Content-Type"] = content_type
+    if method != "GET" and IDEMPOTENCY_KEY not in headers and (key := config.call.names.get("idempotency_key")):
+        headers[IDEMPOTENCY_KEY] = str(key)
     url = _url(config.required_text("url", "endpoint"))
     if url.password:
         config.secrets.add(url.password)
-    for name, value in auth.headers.items():
-        headers[name] = value
-    params += auth.params.items()
+    if auth.headers or auth.params:
+        headers.update(auth.headers)
+        params += auth.params.items()
     return HttpRequest(
         method=method,
         url=url.with_more_query(urlencode(params)) if params else url,
         headers=headers,
         content=content,
         secret_headers=_secret_headers(headers, auth) if headers else _NONE,
-        secret_params=frozenset(auth.params),
+        secret_params=frozenset(auth.params) if auth.params else _NONE,
     )
 
 
@@ -123,8 +124,6 @@ def _body(
 ) -> tuple[str | None, bytes | None, list[tuple[str, str]]]:
     """The type and the bytes of the body, and what of `data` belongs into the query."""
     written = config.call.config
-    if written.keys().isdisjoint(_BODY_KEYS):
-        return None, None, []
     key = next((key for key in _BODY_KEYS if written.get(key) is not None), None)
     value = None if key is None else config.value(key)
     if key is None or value is None:

@@ -238,7 +238,9 @@ class Transport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """The response to a request, which whoever gets it has to close."""
-        headers = _checked(request.headers, body_bytes=len(request.content or b""))
+        headers: CIMultiDict[str] = CIMultiDict()
+        if request.headers:
+            headers = _checked(request.headers, body_bytes=len(request.content or b""))
         if request.url.username or request.url.password:
             headers["Authorization"] = _basic(request.url)
         proxy = self.proxies.of(request.url) if self.proxies.by_scheme else None

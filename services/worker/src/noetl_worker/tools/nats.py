@@ -7,7 +7,7 @@ from nats.js import errors as js_errors
 from noetl_core.errors import NoetlError
 
 from noetl_worker.application.credentials import AuthInvalid, Credentials
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed, misconfigured, without_secrets
@@ -53,7 +53,7 @@ class NatsTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         try:
             async with (
-                call_limit(timeout_seconds),
+                CallLimit(timeout_seconds),
                 self._connections.connection(target) as client,
             ):
                 return Outcome(data=await OPERATIONS[call.operation](client.jetstream(timeout=timeout_seconds), call))

@@ -11,7 +11,7 @@ from typing import Protocol
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_servicekit.logging import get_logger
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import Tool, ToolCall
 from noetl_worker.tools.plugin import ENTRY_POINT_GROUP, ToolEnvironment
@@ -100,7 +100,7 @@ class GuardedTool:
         """The tool's outcome, if it comes to one."""
         seconds = self._default_timeout_seconds if call.timeout_seconds is None else call.timeout_seconds
         try:
-            async with call_limit(seconds) as limit:
+            async with CallLimit(seconds) as limit:
                 outcome: object = await self._tool.run(call)
         except TemplateFailed:
             raise

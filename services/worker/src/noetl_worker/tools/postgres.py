@@ -5,18 +5,17 @@ from __future__ import annotations
 import contextlib
 
 from noetl_worker.application.credentials import Credentials
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
+from noetl_worker.application.open_frame import frame_task
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, without_secrets
-from noetl_worker.tools.postgres_access import lent_connection, target_of, timed_out
+from noetl_worker.tools.postgres_access import LentConnection, pool_of, timed_out
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS
 from noetl_worker.tools.postgres_pools import PostgresPools
 from noetl_worker.tools.postgres_rows import is_lost, run_statement
 from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_stream import stream_statement
-from noetl_worker.tools.postgres_target import PostgresTarget
-from noetl_worker.tools.python_pool import Owner
 from noetl_worker.tools.script_source import ScriptSources
 from noetl_worker.tools.sql_results import SqlError, StatementEnd, combined
 from noetl_worker.tools.sql_source import sql_statements
@@ -61,18 +60,18 @@ class PostgresTool:
         statements = await sql_statements(config, self._scripts)
         pool = config.value("pool") if "pool" in config.call.config else None
         max_size = pool.get("max_size") if isinstance(pool, dict) else None
-        target = await target_of(config, self._credentials)
+        limit_of_pool = max_size if isinstance(max_size, int) and max_size > 0 else None
+        key = await pool_of(config, self._credentials, self._pools, max_size=limit_of_pool)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 await self._run_all(
                     statements,
                     ends,
-                    owner=config.owner,
-                    target=target,
-                    timeout_seconds=timeout_seconds,
-                    max_size=max_size if isinstance(max_size, int) and max_size > 0 else None,
+                    LentConnection(
+                        self._pools, key, timeout_seconds=timeout_seconds, of_task=frame_task(config.call.task)
+                    ),
                     sink=UntimedSink(config.call.chunks, limit) if config.call.chunks else None,
                 )
         except TimeoutError:
@@ -85,16 +84,11 @@ class PostgresTool:
         self,
         statements: list[str],
         ends: list[StatementEnd],
+        lent: LentConnection,
         *,
-        owner: Owner,
-        target: PostgresTarget,
-        timeout_seconds: float,
-        max_size: int | None,
         sink: UntimedSink | None,
     ) -> None:
-        async with lent_connection(
-            self._pools, owner=owner, target=target, timeout_seconds=timeout_seconds, max_size=max_size
-        ) as connection:
+        async with lent as connection:
             for place, statement in enumerate(statements, start=1):
                 max_bytes = self._pools.limits.max_result_bytes
                 if sink is not None and place == len(statements):
@@ -102,6 +96,9 @@ class PostgresTool:
                 else:
                     end = await run_statement(connection, statement, max_bytes=max_bytes)
                 ends.append(end)
+                if end.has_changed_rows_alone and len(statements) == 1:  # as rows of a loop mostly are
+                    lent.leave_as_it_is()
+                    return
                 if is_lost(connection) or (end.error is not None and end.error.ends_call):
                     break
             else:

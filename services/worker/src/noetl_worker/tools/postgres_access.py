@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import TracebackType
 
 from noetl_core.errors import NoetlError
 
-from noetl_worker.application.credentials import AuthInvalid, Credentials
+from noetl_worker.application.credentials import AuthInvalid, Credential, Credentials
 from noetl_worker.application.frame_credentials import made_of
+from noetl_worker.application.open_frame import FrameTask
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
-from noetl_worker.tools.postgres_pools import PooledConnection, PostgresPools
+from noetl_worker.tools.postgres_pools import PoolKey, PostgresPools
 from noetl_worker.tools.postgres_sessions import Connection
-from noetl_worker.tools.postgres_target import PostgresTarget, postgres_target
-from noetl_worker.tools.python_pool import Owner
+from noetl_worker.tools.postgres_target import postgres_target
 from noetl_worker.tools.sql_results import SqlError
 from noetl_worker.tools.tool_config import ToolConfig
 
 
-async def target_of(config: ToolConfig, credentials: Credentials) -> PostgresTarget:
-    """The database that `auth` names."""
+async def _credential_of(config: ToolConfig, credentials: Credentials) -> Credential:
     auth = await config.auth(credentials)
     try:
         credential = auth.one()
@@ -29,28 +27,34 @@ async def target_of(config: ToolConfig, credentials: Credentials) -> PostgresTar
         raise credential_failed(exc) from exc
     if credential is None:
         raise failed(ErrorKind.AUTH, "AUTH_MISSING", f"a {config.call.kind} step needs `auth`")
-    return made_of(credential, "target", postgres_target)
+    return credential
 
 
-def lent_connection(
-    pools: PostgresPools,
-    *,
-    owner: Owner,
-    target: PostgresTarget,
-    timeout_seconds: float,
-    max_size: int | None = None,
-) -> LentConnection:
-    """A connection; that there is none is raised as `CallFailed`, and how it is given back is nobody's concern."""
-    return LentConnection(pools.connection(owner, target, timeout_seconds=timeout_seconds, max_size=max_size))
+async def pool_of(
+    config: ToolConfig, credentials: Credentials, pools: PostgresPools, *, max_size: int | None = None
+) -> PoolKey:
+    """The pool of the database that `auth` names, for whose call it is: the same for all rows of a frame."""
+    credential = await _credential_of(config, credentials)
+
+    def key(credential: Credential) -> PoolKey:
+        return pools.key(config.owner, postgres_target(credential), max_size=max_size)
+
+    return made_of(credential, "pool" if max_size is None else f"pool of {max_size}", key)
 
 
 class LentConnection:
-    """See `lent_connection`."""
+    """A connection; that there is none is raised as `CallFailed`, and how it is given back is nobody's concern."""
 
     __slots__ = ("_pooled",)
 
-    def __init__(self, pooled: PooledConnection) -> None:
-        self._pooled = pooled
+    def __init__(
+        self, pools: PostgresPools, pool: PoolKey, *, timeout_seconds: float, of_task: FrameTask | None = None
+    ) -> None:
+        self._pooled = pools.connection(pool, timeout_seconds=timeout_seconds, of_task=of_task)
+
+    def leave_as_it_is(self) -> None:
+        """For the next call of the same task, if there is one."""
+        self._pooled.is_left_as_it_is = True
 
     async def __aenter__(self) -> Connection:
         """Every way in which it cannot be had is an outcome."""
@@ -65,8 +69,10 @@ class LentConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """What the call did counts, however this goes."""
-        with contextlib.suppress(*DRIVER_ERRORS):
+        try:
             await self._pooled.__aexit__(kind, error, trace)
+        except DRIVER_ERRORS:
+            return
 
 
 def sql_failed(error: SqlError) -> CallFailed:

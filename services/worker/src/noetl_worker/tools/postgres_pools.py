@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
@@ -13,11 +12,12 @@ from typing import Self
 import asyncpg
 from noetl_core.ports.upkeep import Upkeep
 
+from noetl_worker.application.open_frame import FrameTask
 from noetl_worker.tools.postgres_sessions import Connection, PostgresSessions
 from noetl_worker.tools.postgres_target import PostgresTarget
 from noetl_worker.tools.postgres_values import set_codecs
 from noetl_worker.tools.python_pool import Owner
-from noetl_worker.tools.shared_resources import SharedResources, SharingLimits, Use
+from noetl_worker.tools.shared_resources import SharedResources, SharingLimits
 
 APPLICATION_NAME = "noetl-worker"
 
@@ -41,34 +41,48 @@ class PostgresLimits:
     sharing: SharingLimits = field(default_factory=SharingLimits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PoolKey:
     """Who shares a pool: nobody with another organization or another password."""
 
     owner: Owner
     target: PostgresTarget
     max_size: int
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.owner, self.target, self.max_size)))
+
+    def __hash__(self) -> int:
+        return self._hash  # rows of a frame have the same key, and ask by it for each of them
 
 
 class PooledConnection:
     """A connection of a pool while a call has it. No generator, which would cost every row more than the pool does."""
 
-    __slots__ = ("_connection", "_sessions", "_settings", "_use", "_wait_seconds")
+    __slots__ = ("_connection", "_entry", "_key", "_of_task", "_pools", "_timeout_seconds", "is_left_as_it_is")
 
     def __init__(
-        self, use: Use[PoolKey, PostgresSessions], *, wait_seconds: float, settings: Callable[[], str]
+        self, pools: PostgresPools, key: PoolKey, *, timeout_seconds: float, of_task: FrameTask | None
     ) -> None:
-        self._use = use
-        self._wait_seconds = wait_seconds
-        self._settings = settings
+        self._pools = pools
+        self._key = key
+        self._timeout_seconds = timeout_seconds
+        self._of_task = of_task
+        self.is_left_as_it_is = False
+        """For the next call of the same task, if there is one."""
 
     async def __aenter__(self) -> Connection:
         """Taken from the pool, and set for the call."""
-        self._sessions = await self._use.__aenter__()
+        shared, wait_seconds = self._pools.shared, self._pools.limits.wait_seconds
+        self._entry = entry = shared.begin_use(self._key, self._open)
         try:
-            self._connection = await self._sessions.take(self._settings, wait_seconds=self._wait_seconds)
-        except BaseException as exc:
-            await self._use.__aexit__(type(exc), exc, None)
+            sessions = entry.resource if entry.resource is not None else await shared.opened(entry)
+            self._connection = await sessions.take(
+                self._settings, wait_seconds=min(wait_seconds, self._timeout_seconds), of_task=self._of_task
+            )
+        except BaseException:
+            shared.end_use(self._key, entry)
             raise
         return self._connection
 
@@ -76,12 +90,23 @@ class PooledConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Given back, with nothing left of what the call has done to it."""
+        shared, sessions = self._pools.shared, self._entry.resource
+        if sessions is None:
+            raise AssertionError("nothing was taken")
         try:
-            await self._sessions.give_back(
-                self._connection, wait_seconds=self._wait_seconds, has_failed=kind is not None
-            )
+            if self.is_left_as_it_is and self._of_task is not None and kind is None:
+                sessions.leave(self._connection, self._of_task)
+            else:
+                wait_seconds = min(self._pools.limits.wait_seconds, self._timeout_seconds)
+                await sessions.give_back(self._connection, wait_seconds=wait_seconds, has_failed=kind is not None)
         finally:
-            await self._use.__aexit__(None, None, None)
+            shared.end_use(self._key, self._entry)
+
+    async def _open(self) -> PostgresSessions:
+        return self._pools.sessions_of(self._key)
+
+    def _settings(self) -> str:
+        return self._pools.settings_of(self._key.target, self._timeout_seconds)
 
 
 @lru_cache(maxsize=64)
@@ -96,48 +121,50 @@ class PostgresPools:
 
     def __init__(self, limits: PostgresLimits | None = None) -> None:
         self.limits = limits or PostgresLimits()
-        self._pools: SharedResources[PoolKey, PostgresSessions] = SharedResources(
+        self.shared: SharedResources[PoolKey, PostgresSessions] = SharedResources(
             limits=self.limits.sharing, close=_close
         )
         self._notices_absence: dict[tuple[str, int], bool] = {}
 
     async def __aenter__(self) -> Self:
         """Nothing is opened yet."""
-        await self._pools.__aenter__()
+        await self.shared.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close every connection, also those in use."""
-        await self._pools.__aexit__(kind, error, trace)
+        await self.shared.__aexit__(kind, error, trace)
 
     @property
     def upkeep(self) -> Upkeep:
         """What has to be done while it is open."""
-        return self._pools.upkeep("postgres-pools")
+        return self.shared.upkeep("postgres-pools")
 
     @property
     def open_count(self) -> int:
         """How many pools there are."""
-        return self._pools.open_count
+        return self.shared.open_count
 
-    def connection(
-        self, owner: Owner, target: PostgresTarget, *, timeout_seconds: float, max_size: int | None = None
-    ) -> PooledConnection:
+    def key(self, owner: Owner, target: PostgresTarget, *, max_size: int | None = None) -> PoolKey:
+        """By what a pool is shared."""
+        most = self.limits.max_connections_per_pool
+        return PoolKey(owner, target, min(max_size or most, most))
+
+    def connection(self, key: PoolKey, *, timeout_seconds: float, of_task: FrameTask | None = None) -> PooledConnection:
         """A connection for one call; when that is cancelled, so is the query on the server."""
-        size = min(max_size or self.limits.max_connections_per_pool, self.limits.max_connections_per_pool)
-        key = PoolKey(owner=owner, target=target, max_size=size)
-        return PooledConnection(
-            self._pools.use(key, lambda: self._open(key)),
-            wait_seconds=min(self.limits.wait_seconds, timeout_seconds),
-            settings=lambda: _settings(timeout_seconds, bool(self._notices_absence.get((target.host, target.port)))),
-        )
+        return PooledConnection(self, key, timeout_seconds=timeout_seconds, of_task=of_task)
 
-    async def _open(self, key: PoolKey) -> PostgresSessions:
+    def sessions_of(self, key: PoolKey) -> PostgresSessions:
+        """A pool that has no connection yet."""
         return PostgresSessions(
             lambda: self._connect(key.target), max_size=key.max_size, idle_seconds=self.limits.idle_seconds
         )
+
+    def settings_of(self, target: PostgresTarget, timeout_seconds: float) -> str:
+        """What a session is set to for a call; known when there is a connection to the server."""
+        return _settings(timeout_seconds, bool(self._notices_absence.get((target.host, target.port))))
 
     async def _connect(self, target: PostgresTarget) -> Connection:
         connection = await asyncpg.connect(

@@ -13,6 +13,7 @@ from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
 from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_values import converters
+from noetl_worker.tools.sql_changes import changes_rows_alone
 from noetl_worker.tools.sql_results import Row, SqlError, StatementEnd
 from noetl_worker.tools.sql_text import first_keyword, without_comments
 from noetl_worker.tools.sql_values import approximate_bytes
@@ -31,14 +32,15 @@ _COPY_STREAM = re.compile(r"COPY\b.*\b(STDIN|STDOUT)\b", re.IGNORECASE | re.DOTA
 
 async def run_statement(connection: Connection, statement: str, *, max_bytes: int) -> StatementEnd:
     """What a statement gave. It is its own transaction, unless the statements before it have begun one."""
+    if changes_rows_alone(statement):  # one round trip: there is nothing to be described first
+        return await _changed(connection, statement, alone=True)
     keyword = first_keyword(statement)
     if keyword == "COPY" and _COPY_STREAM.search(without_comments(statement)):
         message = "COPY from and to the client is not possible here: use a transfer step"
         return StatementEnd(error=SqlError(kind=ErrorKind.SCHEMA, code="TOOL_CONFIG", message=message))
     try:
-        if _gives_no_rows(keyword, statement):  # one round trip: there is nothing to be described first
-            tag = await connection.execute(statement)
-            return StatementEnd(row_count=_affected(tag), message=tag)
+        if _gives_no_rows(keyword, statement):
+            return await _changed(connection, statement)
         prepared = await connection.prepare(statement)
         attributes = prepared.get_attributes()
         if not attributes:
@@ -62,6 +64,14 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(columns=columns, rows=rows, row_count=len(rows))
     except DRIVER_ERRORS as exc:
         return StatementEnd(error=sql_error(exc))
+
+
+async def _changed(connection: Connection, statement: str, *, alone: bool = False) -> StatementEnd:
+    try:
+        tag = await connection.execute(statement)
+    except DRIVER_ERRORS as exc:
+        return StatementEnd(error=sql_error(exc))
+    return StatementEnd(row_count=_affected(tag), message=tag, has_changed_rows_alone=alone)
 
 
 def _gives_no_rows(keyword: str, statement: str) -> bool:

@@ -3,48 +3,33 @@
 The driver's own pool makes a task to take a connection and another to give it back, so that limits of time and
 cancellation hold at any moment. Of neither is there need where a connection is idle, and where a call has ended by
 itself.
+
+Calls that are of one task of a frame may leave a connection to each other as it is; before anybody else gets it, when
+their frame ends, and when none of them wants it for a moment, it is reset as always (ADR 0074).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Final
 
 import asyncpg
 
-Connection = Any
-"""A connection of asyncpg, which has no types."""
+from noetl_worker.application.open_frame import FrameTask, OpenFrame
+from noetl_worker.tools.kept_sessions import KeptSession, KeptSessions
+from noetl_worker.tools.session_settings import Connection, SessionSettings
 
+__all__ = ["Connection", "PostgresSessions", "SessionSettings"]
 
-class SessionSettings:
-    """What the connections of a pool are set to: one that is given back is set for its next call in the same breath.
+KEPT_SECONDS: Final = 0.1
+"""After how long without a call a connection is reset: what a trigger has locked is not held for much longer."""
+TIDYING_SECONDS: Final = 30.0
+"""A server that takes longer to reset one has lost it."""
 
-    Calls that come after each other are mostly alike, rows of a loop for one: those find a session as they want it.
-    """
-
-    def __init__(self) -> None:
-        self._by_connection: dict[Connection, str] = {}
-
-    def forget(self, connection: Connection) -> None:
-        """It is closed."""
-        self._by_connection.pop(connection, None)
-
-    async def want(self, connection: Connection, settings: str) -> None:
-        """Have a session of these settings."""
-        if self._by_connection.get(connection) != settings:
-            self._by_connection.pop(connection, None)
-            await connection.execute(settings)
-            self._by_connection[connection] = settings
-
-    async def reset(self, connection: Connection, *, timeout_seconds: float) -> None:
-        """Nothing of what a call has set, locked or listens to is left when its connection is given back."""
-        settings = self._by_connection.pop(connection, "")
-        if connection.is_in_transaction():  # which the settings would end with
-            await connection.reset(timeout=timeout_seconds)
-        await connection.execute(f"{connection.get_reset_query()}{settings}", timeout=timeout_seconds)
-        self._by_connection[connection] = settings
+_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
 
 class PostgresSessions:
@@ -67,19 +52,25 @@ class PostgresSessions:
         self._open: set[Connection] = set()
         self._idle: list[tuple[Connection, float]] = []
         """With the time since when. The last one is taken first, so that those that are not needed stay idle."""
+        self._kept = KeptSessions()
+        """Idle as well. Who has a place but no connection finds one here or there, or opens one."""
         self._sweep: asyncio.TimerHandle | None = None
+        self._tidying: asyncio.TimerHandle | None = None
+        self._tidiers: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
-    async def take(self, settings: Callable[[], str], *, wait_seconds: float) -> Connection:
+    async def take(
+        self, settings: Callable[[], str], *, wait_seconds: float, of_task: FrameTask | None = None
+    ) -> Connection:
         """A connection that is set so; raises what the driver raises, and TimeoutError if none is free in time."""
-        connection = None if self._places.locked() else self._idle_one()
+        connection = None if self._places.locked() else self._idle_one(of_task)
         if connection is not None:
             await self._places.acquire()
         elif self._is_closing:
             raise asyncpg.InterfaceError("pool is closing")
         else:
             async with asyncio.timeout(wait_seconds):
-                connection = await self._free_one()
+                connection = await self._free_one(of_task)
         try:
             await self._settings.want(connection, settings())
         except BaseException:
@@ -98,12 +89,20 @@ class PostgresSessions:
         else:
             await self._reset(connection, wait_seconds)
 
+    def leave(self, connection: Connection, of_task: FrameTask) -> None:
+        """As it is, for calls of the same task. Nothing of this waits, so that it cannot be cancelled."""
+        self._kept.add(of_task, KeptSession(connection, self._clock()))
+        of_task.frame.tell_at_end(self._tidy_after)
+        if self._tidying is None and not self._is_closing:
+            self._tidying = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tidy_what_rests)
+        self._places.release()
+
     async def close(self) -> None:
         """When all have been given back."""
         self._begin_to_close()
         for _ in range(self._max_size):
             await self._places.acquire()
-        while (connection := self._idle_one()) is not None:
+        while (connection := self._idle_one(None) or self._kept.foreign()) is not None:
             self._forget(connection)
             await connection.close()
 
@@ -115,23 +114,28 @@ class PostgresSessions:
 
     def _begin_to_close(self) -> None:
         self._is_closing = True
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._tidying):
+            if timer is not None:
+                timer.cancel()
 
-    def _idle_one(self) -> Connection | None:
-        while self._idle:
-            connection, _ = self._idle.pop()
+    def _idle_one(self, of_task: FrameTask | None) -> Connection | None:
+        """One that can be used as it is."""
+        while True:
+            connection = self._kept.own(of_task) if self._kept else None
+            if connection is None:
+                if not self._idle:
+                    return None
+                connection, _ = self._idle.pop()
             if not connection.is_closed():
                 return connection
             self._forget(connection)
-        return None
 
-    async def _free_one(self) -> Connection:
+    async def _free_one(self, of_task: FrameTask | None) -> Connection:
         await self._places.acquire()
         try:
             if self._is_closing:
                 raise asyncpg.InterfaceError("pool is closing")
-            connection = self._idle_one()
+            connection = self._idle_one(of_task) or await self._tidied_one()
             if connection is None:
                 connection = await self._connect()
                 self._open.add(connection)
@@ -139,6 +143,20 @@ class PostgresSessions:
             self._places.release()
             raise
         return connection
+
+    async def _tidied_one(self) -> Connection | None:
+        """One that others have left as it was, and that is nobody's now."""
+        while (connection := self._kept.foreign()) is not None:
+            try:
+                await self._settings.reset(connection, timeout_seconds=None)  # who waits has a limit
+            except _DRIVER_ERRORS:  # what the others have left is not the fault of who takes it
+                self._end(connection)
+            except BaseException:
+                self._end(connection)
+                raise
+            else:
+                return connection
+        return None
 
     async def _reset(self, connection: Connection, wait_seconds: float) -> None:
         try:
@@ -154,6 +172,29 @@ class PostgresSessions:
             raise
         finally:
             self._places.release()
+
+    def _tidy_after(self, frame: OpenFrame) -> None:
+        self._tidy(frame=frame, until=self._clock())
+
+    def _tidy_what_rests(self) -> None:
+        self._tidying = None
+        self._tidy(frame=None, until=self._clock() - KEPT_SECONDS)
+        if self._kept:
+            self._tidying = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tidy_what_rests)
+
+    def _tidy(self, *, frame: OpenFrame | None, until: float) -> None:
+        for of_task in self._kept.resting(frame=frame, until=until):
+            tidier = asyncio.create_task(self._tidy_one(of_task, until))
+            self._tidiers.add(tidier)
+            tidier.add_done_callback(self._tidiers.discard)
+
+    async def _tidy_one(self, of_task: FrameTask, until: float) -> None:
+        """Unless it is in use again; where somebody waits for a place, that is who takes and resets it."""
+        kept = None if self._places.locked() else self._kept.longest_resting(of_task, until=until)
+        if kept is not None:
+            await self._places.acquire()
+            with contextlib.suppress(*_DRIVER_ERRORS):  # it is closed then
+                await self._reset(kept.connection, TIDYING_SECONDS)
 
     def _sweep_after(self, seconds: float) -> None:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._close_unused)

@@ -40,7 +40,7 @@ class PythonTool:
             source=source,
             inputs=call.rendered_input(),
             # All results so far: not sent to code that cannot be asking for them.
-            context=call.names if "context" in source or "main" in source else {},
+            context=call.all_names if "context" in source or "main" in source else {},
             libs=libs if isinstance(libs, Mapping) else {},
         )
         owner = Owner(tenant_id=call.tenant_id, organization_id=call.organization_id)

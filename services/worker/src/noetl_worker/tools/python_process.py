@@ -16,7 +16,7 @@ from typing import Self
 
 from noetl_core.errors import InvalidInput, Unavailable
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import Printed
 from noetl_worker.tools.python_call import Answered, CallEnd, Died, TimedOut, understand
 from noetl_worker.tools.python_channel import ChannelClosed, ChildChannel
@@ -133,7 +133,7 @@ class PythonProcess:
         """Send one request and wait for its end, whichever that is. Who is cancelled here must kill the child."""
         self.calls += 1
         try:
-            async with call_limit(timeout_seconds):
+            async with CallLimit(timeout_seconds):
                 frame = await self._channel.request(message)
         except TimeoutError:
             self.kill()

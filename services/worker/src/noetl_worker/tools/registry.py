@@ -35,7 +35,7 @@ class ToolRegistry:
             outcome = Outcome.failed(kind=ErrorKind.TRANSFORM, code="TEMPLATE_ERROR", message=exc.message)
         duration_ms = round((self._clock() - started) * 1000, 3)
         # A tool knows the secrets of its credentials; those of the keychain may be in any template of any kind.
-        if call.keychain or "keychain" in call.names:
+        if call.has_keychain:
             outcome = _without_keychain(outcome, secrets_in_names(call.visible))
         return outcome.with_meta(OutcomeMeta(attempt=call.attempt, duration_ms=duration_ms))
 

@@ -31,6 +31,8 @@ class Entry(Generic[R]):
     """What there is of one key."""
 
     opening: asyncio.Task[R]
+    resource: R | None = None
+    """Once it is open."""
     users: int = 0
     unused_since: float = 0.0
 
@@ -49,12 +51,9 @@ class Use(Generic[K, R]):
         """Opened, if it is not yet."""
         self._entry = entry = self._shared.begin_use(self._key, self._open_one)
         try:
-            if entry.opening.done():
-                return entry.opening.result()
-            # Shielded: others may wait for the same one, and it is good for later calls.
-            return await asyncio.shield(entry.opening)
-        except BaseException as exc:
-            await self.__aexit__(type(exc), exc, None)
+            return entry.resource if entry.resource is not None else await self._shared.opened(entry)
+        except BaseException:
+            self._shared.end_use(self._key, entry)
             raise
 
     async def __aexit__(
@@ -62,8 +61,6 @@ class Use(Generic[K, R]):
     ) -> None:
         """Others may use it, and somebody may close it."""
         self._shared.end_use(self._key, self._entry)
-        if isinstance(error, asyncio.CancelledError) and self._entry.opening.cancelled():
-            raise Unavailable("the worker is stopping") from None
 
 
 class SharedResources(Generic[K, R]):
@@ -74,7 +71,7 @@ class SharedResources(Generic[K, R]):
         *,
         limits: SharingLimits,
         close: Callable[[R], Awaitable[None]],
-        is_usable: Callable[[R], bool] = lambda resource: True,
+        is_usable: Callable[[R], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits
@@ -117,23 +114,37 @@ class SharedResources(Generic[K, R]):
         """One user less; what could not be opened is tried anew by the next one."""
         entry.users -= 1
         entry.unused_since = self._clock()
-        if self._entries.get(key) is entry and _has_failed(entry.opening):
+        if entry.resource is None and self._entries.get(key) is entry and _has_failed(entry.opening):
             del self._entries[key]
+
+    async def opened(self, entry: Entry[R]) -> R:
+        """The resource, as soon as it is open; raises what opening raises, or `Unavailable`."""
+        try:
+            # Shielded: others may wait for the same one, and it is good for later calls.
+            return await asyncio.shield(entry.opening)
+        except asyncio.CancelledError:
+            if entry.opening.cancelled():
+                raise Unavailable("the worker is stopping") from None
+            raise
 
     def _entry(self, key: K, open_one: Callable[[], Awaitable[R]]) -> Entry[R]:
         if self._is_closed:
             raise Unavailable("the worker is stopping")
         known = self._entries.get(key)
         if known is not None:
-            opened = known.opening.done() and not _has_failed(known.opening)
-            if not known.opening.done() or (opened and self._is_usable(known.opening.result())):
+            if known.resource is None:
+                is_good = not known.opening.done()
+            else:
+                is_good = self._is_usable is None or self._is_usable(known.resource)
+            if is_good:
                 return known
             self._dismiss(key)
         if len(self._entries) >= self._limits.max_open:
             self._make_room()
 
         async def opening() -> R:
-            return await open_one()
+            entry.resource = resource = await open_one()
+            return resource
 
         entry = Entry(opening=asyncio.create_task(opening()))
         self._entries[key] = entry

@@ -13,7 +13,7 @@ from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE
 from noetl_core.ports.spark import SparkCall, SparkEnd, SparkFailure, SparkSessions
 from noetl_servicekit.chunk_rows import LoadRows, chunk_refs
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome, Printed
 from noetl_worker.application.partitions import PARTITION_TABLE
 from noetl_worker.application.sinks import ChunkSink
@@ -47,7 +47,7 @@ class SparkTool:
     async def run(self, call: ToolCall) -> Outcome:
         """The result with its rows by reference; what goes wrong is told in the words of SQL or Python."""
         rendered = call.rendered_input()
-        config = ToolConfig(replace(call, names={**rendered, **call.names}, input={}))
+        config = ToolConfig(replace(call, names={**rendered, **call.all_names}, input={}))
         try:
             asked = await self._asked(call, config, rendered)
             end = await self._ran(asked, config.timeout_seconds(default=self._default_timeout_seconds))
@@ -87,7 +87,7 @@ class SparkTool:
         except Unavailable as exc:
             raise failed(ErrorKind.UNKNOWN, "SPARK_UNAVAILABLE", exc.message, retryable=True) from exc
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 return await self._sessions.run(asked)
         except TimeoutError:
             if not limit.expired():

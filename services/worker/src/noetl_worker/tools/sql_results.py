@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from noetl_core.canonical import JsonObject, JsonValue
 
 from noetl_worker.application.known_secrets import KnownSecrets
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.outcome import ErrorKind, Outcome
 
 Row = dict[str, JsonValue]
@@ -27,7 +28,7 @@ class SqlError:
     """Whether no further statement can be run, because the connection is gone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class StatementEnd:
     """Rows, or the number of rows that a statement changed, or an error."""
 
@@ -38,6 +39,8 @@ class StatementEnd:
     error: SqlError | None = None
     is_streamed: bool = False
     """Its rows have gone out in chunks, and are not here."""
+    has_changed_rows_alone: bool = False
+    """Nothing of its session, as far as it says."""
 
     def to_json(self, secrets: KnownSecrets) -> JsonObject:
         """The form in which templates find it as `command_0` and so on."""
@@ -54,15 +57,17 @@ class StatementEnd:
 
 def combined(ends: Sequence[StatementEnd], secrets: KnownSecrets) -> Outcome:
     """The last statement's fields on top, each one's below; the first error is the call's."""
-    each = [end.to_json(secrets) for end in ends]
-    data: JsonObject = dict(each[-1]) if each else {}
-    if each and ends[-1].columns is not None and ends[-1].error is None:
-        data["statement_count"] = len(ends)
-    data |= {f"command_{index}": one for index, one in enumerate(each)}
-    error = next((end.error for end in ends if end.error is not None), None)
+    each: JsonObject = {}
+    error, failures = None, 0
+    for index, end in enumerate(ends):
+        each[f"command_{index}"] = last = end.to_json(secrets)
+        if end.error is not None:
+            error, failures = error or end.error, failures + 1
+    data: JsonObject = {**last, **each} if ends else {}
+    if ends and ends[-1].columns is not None and ends[-1].error is None:
+        data = {**last, "statement_count": len(ends), **each}
     if error is None:
         return Outcome(data=data)
-    failures = sum(end.error is not None for end in ends)
     of_how_many = f" ({failures} of {len(ends)} statements failed)" if len(ends) > 1 else ""
     return Outcome.failed(
         kind=error.kind,

@@ -22,24 +22,28 @@ _ENCODED = ("command_b64", "query_b64")
 async def sql_statements(config: ToolConfig, scripts: ScriptSources) -> list[str]:
     """The statements to run, in order; there is at least one."""
     texts = await _texts(config, scripts)
-    statements = [statement for text in texts for statement in split_statements(text)]
+    if len(texts) == 1:
+        statements = split_statements(texts[0])
+    else:
+        statements = [statement for text in texts for statement in split_statements(text)]
     if not statements:
         raise failed(ErrorKind.SCHEMA, "NO_SQL", NO_SQL)
     return statements
 
 
 async def _texts(config: ToolConfig, scripts: ScriptSources) -> list[str]:
-    if "script" in config:
-        return _as_texts(config.call.render(await scripts.load(config)), "script")
     written = config.call.config
+    if "script" in written and "script" in config:
+        return _as_texts(config.call.render(await scripts.load(config)), "script")
     for key in _ENCODED:
         encoded = config.text(key) if key in written else None
         if encoded:
             return _as_texts(config.call.render(_decoded(encoded, key)), key)
     for key in _PLAIN:
-        texts = _as_texts(config.value(key), key) if key in written else []
-        if any(text.strip() for text in texts):
-            return texts
+        if key in written:
+            texts = _as_texts(config.call.configured(key), key)
+            if "".join(texts).strip():
+                return texts
     return []
 
 

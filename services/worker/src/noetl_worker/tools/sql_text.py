@@ -25,8 +25,8 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 def split_statements(sql: str) -> list[str]:
     """The statements of a text, without the `;` between them; pieces without one are left out."""
-    if ";" not in sql:
-        return [] if is_empty(sql) else [sql.strip()]
+    if ";" not in sql:  # and most begin with a word
+        return [sql.strip()] if sql[:1].isalpha() or not is_empty(sql) else []
     pieces: list[str] = []
     start = position = 0
     while (token := _TOKEN.search(sql, position)) is not None:

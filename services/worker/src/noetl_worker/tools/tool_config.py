@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NoetlError
@@ -12,6 +12,7 @@ from noetl_core.errors import NoetlError
 from noetl_worker.application.credentials import Auth, Credential, Credentials, resolve_auth
 from noetl_worker.application.frame_credentials import made_of
 from noetl_worker.application.known_secrets import KnownSecrets, secrets_in_names
+from noetl_worker.application.light_values import light_value
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import credential_failed, misconfigured
 from noetl_worker.tools.python_pool import Owner
@@ -24,8 +25,8 @@ class ToolConfig:
     """Renders only what is asked for. Inputs are names too, where nothing else has the name."""
 
     def __init__(self, call: ToolCall) -> None:
-        self.call = replace(call, names={**call.rendered_input(), **call.names}) if call.input else call
-        self.secrets: KnownSecrets = secrets_in_names(call.visible)
+        self.call = replace(call, names={**call.rendered_input(), **call.all_names}) if call.input else call
+        self.secrets = secrets_in_names(call.visible) if call.has_keychain else KnownSecrets()
 
     @property
     def owner(self) -> Owner:
@@ -87,6 +88,11 @@ class ToolConfig:
         """How long the call may take: what its step says, or the operator."""
         return default if self.call.timeout_seconds is None else self.call.timeout_seconds
 
+    @property
+    def names_credentials(self) -> bool:
+        """Whether the call, or this part of its configuration, has an `auth`."""
+        return self.call.auth is not None or self.call.config.get("auth") is not None
+
     async def auth(self, credentials: Credentials) -> Auth:
         """The credentials of the call, or of a part of its configuration; their secrets are known from here on."""
         written = self.call.config.get("auth") if self.call.auth is None else self.call.auth
@@ -118,7 +124,7 @@ class ToolConfig:
         return other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@light_value(frozen=True, slots=True, kw_only=True)
 class _RenderedCall(ToolCall):
     """A call whose configuration came out of a template: it is data now, and never a template again."""
 

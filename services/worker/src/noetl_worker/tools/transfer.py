@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
-from noetl_worker.application.frame_limits import call_limit
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.tools.call_failed import CallFailed, misconfigured, without_secrets
@@ -42,7 +42,7 @@ class TransferTool:
         config = ToolConfig(call)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         try:
-            async with call_limit(timeout_seconds) as limit:
+            async with CallLimit(timeout_seconds) as limit:
                 outcome = await self._transfer(config, timeout_seconds)
         except CallFailed as exc:
             outcome = exc.outcome

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from noetl_worker.tools.postgres_access import lent_connection, sql_failed, target_of
+from noetl_worker.tools.postgres_access import LentConnection, pool_of, sql_failed
 from noetl_worker.tools.postgres_copy import Column, copy_lines
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
 from noetl_worker.tools.postgres_sessions import Connection
@@ -114,10 +114,8 @@ async def postgres_writer(
     config: ToolConfig, access: TransferAccess, plan: TablePlan, *, timeout_seconds: float
 ) -> AsyncIterator[PostgresWriter]:
     """A writer; leaving well commits, leaving with an exception undoes everything."""
-    target = await target_of(config, access.credentials)
-    async with lent_connection(
-        access.pools, owner=config.owner, target=target, timeout_seconds=timeout_seconds
-    ) as connection:
+    pool = await pool_of(config, access.credentials, access.pools)
+    async with LentConnection(access.pools, pool, timeout_seconds=timeout_seconds) as connection:
         try:
             async with connection.transaction():
                 writer = PostgresWriter(connection, plan)

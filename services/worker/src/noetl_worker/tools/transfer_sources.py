@@ -20,7 +20,7 @@ from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import reply_outcome, transport_outcome
 from noetl_worker.tools.http_transport import HttpResponse
 from noetl_worker.tools.json_stream import JsonItems
-from noetl_worker.tools.postgres_access import lent_connection, sql_failed, target_of
+from noetl_worker.tools.postgres_access import LentConnection, pool_of, sql_failed
 from noetl_worker.tools.postgres_errors import DRIVER_ERRORS, sql_error
 from noetl_worker.tools.postgres_pools import PostgresPools
 from noetl_worker.tools.postgres_rows import read_batches
@@ -58,13 +58,11 @@ async def open_source(config: ToolConfig, access: TransferAccess, plan: ReadPlan
             request, options = await prepare(config, access.credentials, default_timeout_seconds=plan.timeout_seconds)
             return _http_chunks(config, access.clients, plan, request=request, options=options)
         case "postgres" | "postgresql":
-            target = await target_of(config, access.credentials)
+            pool = await pool_of(config, access.credentials, access.pools)
             query = _query(config)
 
             async def postgres_chunks() -> AsyncGenerator[Chunk, None]:
-                async with lent_connection(
-                    access.pools, owner=config.owner, target=target, timeout_seconds=plan.timeout_seconds
-                ) as connection:
+                async with LentConnection(access.pools, pool, timeout_seconds=plan.timeout_seconds) as connection:
                     try:
                         async with aclosing(read_batches(connection, query, batch_rows=plan.chunk_rows)) as batches:
                             async for columns, records in batches:

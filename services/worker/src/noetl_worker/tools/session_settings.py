@@ -1,0 +1,37 @@
+"""What connections to PostgreSQL are set to, and how one is made as good as new."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Connection = Any
+"""A connection of asyncpg, which has no types."""
+
+
+class SessionSettings:
+    """What the connections of a pool are set to: one that is given back is set for its next call in the same breath.
+
+    Calls that come after each other are mostly alike, rows of a loop for one: those find a session as they want it.
+    """
+
+    def __init__(self) -> None:
+        self._by_connection: dict[Connection, str] = {}
+
+    def forget(self, connection: Connection) -> None:
+        """It is closed."""
+        self._by_connection.pop(connection, None)
+
+    async def want(self, connection: Connection, settings: str) -> None:
+        """Have a session of these settings."""
+        if self._by_connection.get(connection) != settings:
+            self._by_connection.pop(connection, None)
+            await connection.execute(settings)
+            self._by_connection[connection] = settings
+
+    async def reset(self, connection: Connection, *, timeout_seconds: float | None) -> None:
+        """Nothing of what a call has set, locked or listens to is left when its connection is given back."""
+        settings = self._by_connection.pop(connection, "")
+        if connection.is_in_transaction():  # which the settings would end with
+            await connection.reset(timeout=timeout_seconds)
+        await connection.execute(f"{connection.get_reset_query()}{settings}", timeout=timeout_seconds)
+        self._by_connection[connection] = settings
