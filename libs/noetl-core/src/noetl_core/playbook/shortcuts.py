@@ -27,6 +27,8 @@ _SHARE_OF_BOUND = 16
 """Of the text that is allowed: what is built on the way is a few times as much as comes out, and less than this."""
 _SCALARS = frozenset({str, int, float, bool})
 _JSON = frozenset({*_SCALARS, dict, list, type(None)})
+_OF_THE_TEMPLATE = "self"
+"""A name by which a template means itself, whatever else has it."""
 
 
 class _Read(NamedTuple):
@@ -116,4 +118,5 @@ def _read(node: nodes.Expr | None, *, as_json: bool) -> _Read | None:
     while isinstance(node, nodes.Getattr):
         keys.insert(0, node.attr)
         node = node.node
-    return _Read(node.name, tuple(keys), as_json) if isinstance(node, nodes.Name) else None
+    is_known = isinstance(node, nodes.Name) and node.name != _OF_THE_TEMPLATE
+    return _Read(node.name, tuple(keys), as_json) if is_known else None
