@@ -271,6 +271,31 @@ async def test_what_one_call_sets_the_next_does_not_see(tool: PostgresTool) -> N
     assert data(await tool.run(call("SHOW search_path")))["rows"] == [{"search_path": '"$user", public'}]
 
 
+async def test_no_role_temporary_table_or_prepared_statement_outlives_its_call(single: PostgresTool, dsn: str) -> None:
+    await single.run(call("DROP ROLE IF EXISTS noetl_another; CREATE ROLE noetl_another; CREATE TABLE orders (a int)"))
+    try:
+        left = "CREATE TEMP TABLE orders (a int); PREPARE asked AS SELECT 1; SET ROLE noetl_another"
+        assert (await single.run(call(left))).error is None
+        seen = (
+            "SELECT current_user = session_user AS is_own, (SELECT count(*) FROM pg_prepared_statements WHERE from_sql)"
+        )
+        (row,) = rows_of(await single.run(call(f"{seen} AS prepared")))
+        assert row == {"is_own": True, "prepared": 0}
+
+        assert (await single.run(call("INSERT INTO orders VALUES (1)"))).error is None
+        other = await asyncpg.connect(dsn)
+        try:
+            assert await other.fetchval("SELECT count(*) FROM orders") == 1, "it went to where everybody finds it"
+        finally:
+            await other.close()
+        left = "SET SESSION AUTHORIZATION noetl_another"
+        assert (await single.run(call(left))).error is None
+        (row,) = rows_of(await single.run(call("SELECT current_setting('is_superuser') AS may_all")))
+        assert row == {"may_all": "on"}
+    finally:
+        await single.run(call("DROP ROLE noetl_another"))
+
+
 @pytest.mark.parametrize(
     "config",
     [
