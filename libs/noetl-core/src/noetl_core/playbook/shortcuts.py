@@ -118,5 +118,6 @@ def _read(node: nodes.Expr | None, *, as_json: bool) -> _Read | None:
     while isinstance(node, nodes.Getattr):
         keys.insert(0, node.attr)
         node = node.node
-    is_known = isinstance(node, nodes.Name) and node.name != _OF_THE_TEMPLATE
-    return _Read(node.name, tuple(keys), as_json) if is_known else None
+    if not isinstance(node, nodes.Name) or node.name == _OF_THE_TEMPLATE:
+        return None
+    return _Read(node.name, tuple(keys), as_json)
