@@ -755,6 +755,23 @@ async def test_a_row_that_fails_or_is_cancelled_leaves_nothing_to_the_next(singl
         assert clean(await single.run(call(MARKS, task="save")))
 
 
+async def test_what_a_trigger_locks_for_each_row_is_not_held_from_others_for_as_long_as_there_are_rows(
+    tool: PostgresTool,
+) -> None:
+    locking = "BEGIN PERFORM pg_advisory_lock(5); RETURN NEW; END"
+    await tool.run(call(f"CREATE FUNCTION lock() RETURNS trigger LANGUAGE plpgsql AS $$ {locking} $$"))
+    await tool.run(call("CREATE TABLE s (a int)"))
+    await tool.run(call("CREATE TRIGGER locking BEFORE INSERT ON s FOR EACH ROW EXECUTE FUNCTION lock()"))
+    insert = call("INSERT INTO s VALUES (1)", task="save", timeout_seconds=2.0)
+    with open_frame():
+        assert (await tool.run(insert)).error is None
+        one, other = (asyncio.create_task(tool.run(insert)) for _ in range(2))
+        await one
+        while not other.done():
+            assert (await tool.run(insert)).error is None
+        assert (await other).error is None
+
+
 async def sleepers_in_triggers(dsn: str) -> bool:
     return await watched(dsn, "state = 'active' AND wait_event = 'PgSleep'") == 1
 
