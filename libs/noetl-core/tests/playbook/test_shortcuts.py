@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -165,3 +166,17 @@ def test_a_view_is_asked_for_no_more_than_the_template_would() -> None:
             raise NotInView("nobody needs it")
 
     assert render("{{ a.b }} and {{ a.c }}", {"a": Guarded()}) == "1 and 1"
+
+
+@pytest.mark.parametrize("template", ["{{ a }}", "{{ a | tojson }}"])
+def test_a_text_that_becomes_too_long_is_not_put_together_first(template: str) -> None:
+    names = {"a": "x" * MAX_TEXT_CHARACTERS}
+    tracemalloc.start()
+    try:
+        with pytest.raises(TemplateFailed):
+            render(template * 300, names)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 30 * MAX_TEXT_CHARACTERS
