@@ -271,7 +271,9 @@ async def test_what_one_call_sets_the_next_does_not_see(tool: PostgresTool) -> N
     assert data(await tool.run(call("SHOW search_path")))["rows"] == [{"search_path": '"$user", public'}]
 
 
-async def test_no_role_temporary_table_or_prepared_statement_outlives_its_call(single: PostgresTool, dsn: str) -> None:
+async def test_no_role_temporary_table_or_prepared_statement_outlives_its_call(
+    single: PostgresTool, credentials: InMemoryToolCredentials, dsn: str
+) -> None:
     await single.run(call("DROP ROLE IF EXISTS noetl_another; CREATE ROLE noetl_another; CREATE TABLE orders (a int)"))
     try:
         left = "CREATE TEMP TABLE orders (a int); PREPARE asked AS SELECT 1; SET ROLE noetl_another"
@@ -292,6 +294,11 @@ async def test_no_role_temporary_table_or_prepared_statement_outlives_its_call(s
         assert (await single.run(call(left))).error is None
         (row,) = rows_of(await single.run(call("SELECT current_setting('is_superuser') AS may_all")))
         assert row == {"may_all": "on"}
+
+        credentials.add("as another", "postgres", {"dsn": f"{dsn}?role=noetl_another"})
+        for _ in range(2):
+            (row,) = rows_of(await single.run(call("SELECT current_user AS who", auth="as another")))
+            assert row == {"who": "noetl_another"}, "as the address says, also after a reset"
     finally:
         await single.run(call("DROP ROLE noetl_another"))
 
