@@ -271,6 +271,38 @@ async def test_what_one_call_sets_the_next_does_not_see(tool: PostgresTool) -> N
     assert data(await tool.run(call("SHOW search_path")))["rows"] == [{"search_path": '"$user", public'}]
 
 
+async def test_no_role_temporary_table_or_prepared_statement_outlives_its_call(
+    single: PostgresTool, credentials: InMemoryToolCredentials, dsn: str
+) -> None:
+    await single.run(call("DROP ROLE IF EXISTS noetl_another; CREATE ROLE noetl_another; CREATE TABLE orders (a int)"))
+    try:
+        left = "CREATE TEMP TABLE orders (a int); PREPARE asked AS SELECT 1; SET ROLE noetl_another"
+        assert (await single.run(call(left))).error is None
+        seen = (
+            "SELECT current_user = session_user AS is_own, (SELECT count(*) FROM pg_prepared_statements WHERE from_sql)"
+        )
+        (row,) = rows_of(await single.run(call(f"{seen} AS prepared")))
+        assert row == {"is_own": True, "prepared": 0}
+
+        assert (await single.run(call("INSERT INTO orders VALUES (1)"))).error is None
+        other = await asyncpg.connect(dsn)
+        try:
+            assert await other.fetchval("SELECT count(*) FROM orders") == 1, "it went to where everybody finds it"
+        finally:
+            await other.close()
+        left = "SET SESSION AUTHORIZATION noetl_another"
+        assert (await single.run(call(left))).error is None
+        (row,) = rows_of(await single.run(call("SELECT current_setting('is_superuser') AS may_all")))
+        assert row == {"may_all": "on"}
+
+        credentials.add("as another", "postgres", {"dsn": f"{dsn}?role=noetl_another"})
+        for _ in range(2):
+            (row,) = rows_of(await single.run(call("SELECT current_user AS who", auth="as another")))
+            assert row == {"who": "noetl_another"}, "as the address says, also after a reset"
+    finally:
+        await single.run(call("DROP ROLE noetl_another"))
+
+
 @pytest.mark.parametrize(
     "config",
     [
@@ -728,6 +760,23 @@ async def test_a_row_that_fails_or_is_cancelled_leaves_nothing_to_the_next(singl
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         assert clean(await single.run(call(MARKS, task="save")))
+
+
+async def test_what_a_trigger_locks_for_each_row_is_not_held_from_others_for_as_long_as_there_are_rows(
+    tool: PostgresTool,
+) -> None:
+    locking = "BEGIN PERFORM pg_advisory_lock(5); RETURN NEW; END"
+    await tool.run(call(f"CREATE FUNCTION lock() RETURNS trigger LANGUAGE plpgsql AS $$ {locking} $$"))
+    await tool.run(call("CREATE TABLE s (a int)"))
+    await tool.run(call("CREATE TRIGGER locking BEFORE INSERT ON s FOR EACH ROW EXECUTE FUNCTION lock()"))
+    insert = call("INSERT INTO s VALUES (1)", task="save", timeout_seconds=2.0)
+    with open_frame():
+        assert (await tool.run(insert)).error is None
+        one, other = (asyncio.create_task(tool.run(insert)) for _ in range(2))
+        await one
+        while not other.done():
+            assert (await tool.run(insert)).error is None
+        assert (await other).error is None
 
 
 async def sleepers_in_triggers(dsn: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from noetl_core.playbook.shortcuts import UNSURE, Shortcut, shortcut_of
 from noetl_core.playbook.syntax import has_template, parse_template
 from noetl_core.playbook.views import CallView, NotInView, RawView, ResultView, StepView, View, WithheldView
 
-NAMES = ("a", "b", "now", "range", "dict")
+NAMES = ("a", "b", "now", "range", "dict", "self")
 KEYS = ("data", "b", "items", "result", "0", "get")
 
 scalars = st.one_of(
@@ -74,6 +75,7 @@ def told(template: str, names: dict[str, Any], max_text: int, *, is_short: bool)
 @example("x{{ a.data | tojson }}", {"a": StepView({"b": [1.5, None, True]})}, MAX_TEXT_CHARACTERS)
 @example("x{{ a | tojson }}", {"a": {2: "x", 10: "y"}}, MAX_TEXT_CHARACTERS)
 @example("x{{ a }}", {"a": 10**5000}, MAX_TEXT_CHARACTERS)
+@example("x{{ self.b }}", {"self": {"b": "x"}}, MAX_TEXT_CHARACTERS)
 def test_rendering_is_the_same_with_and_without_shortcuts(template: str, names: dict[str, Any], max_text: int) -> None:
     if not has_template(template):
         return
@@ -148,6 +150,7 @@ def test_where_it_is_not_sure_the_template_is_evaluated(names: dict[str, Any]) -
         "{{ a | tojson(2) }}",
         "{{ a[b] }}",
         "{{ 1 }}",
+        "{{ self.a }}",
     ],
 )
 def test_whatever_does_more_has_no_shortcut(template: str) -> None:
@@ -163,3 +166,17 @@ def test_a_view_is_asked_for_no_more_than_the_template_would() -> None:
             raise NotInView("nobody needs it")
 
     assert render("{{ a.b }} and {{ a.c }}", {"a": Guarded()}) == "1 and 1"
+
+
+@pytest.mark.parametrize("template", ["{{ a }}", "{{ a | tojson }}"])
+def test_a_text_that_becomes_too_long_is_not_put_together_first(template: str) -> None:
+    names = {"a": "x" * MAX_TEXT_CHARACTERS}
+    tracemalloc.start()
+    try:
+        with pytest.raises(TemplateFailed):
+            render(template * 300, names)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 30 * MAX_TEXT_CHARACTERS

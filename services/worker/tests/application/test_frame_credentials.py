@@ -20,6 +20,7 @@ from noetl_worker.application.frame_credentials import (
     forget_credentials,
     made_of,
 )
+from noetl_worker.application.frame_limits import CallLimit
 from noetl_worker.application.keychain import Keychain
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
@@ -156,3 +157,21 @@ async def test_that_a_credential_could_not_be_had_is_not_remembered() -> None:
             await calls.password()
         calls.stored.is_away = False
         assert await calls.password() == "first"
+
+
+async def test_what_was_begun_in_a_frame_and_outlives_it_keeps_none_of_its_credentials() -> None:
+    calls = Calls()
+    alive: weakref.WeakSet[Made] = weakref.WeakSet()
+
+    def make(credential: Credential) -> Made:
+        alive.add(one := Made())
+        return one
+
+    with credentials_of_frame():
+        made_of(await calls.credential(), "something", make)
+        async with CallLimit(600):  # the timer of all limits keeps the context of who has set it
+            outliving = asyncio.create_task(calls.password())
+    gc.collect()
+    assert not alive
+    calls.put("second")
+    assert await outliving == "second"

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 from noetl_testkit.until import until
 from noetl_worker.application.open_frame import FrameTask, OpenFrame
-from noetl_worker.tools.postgres_sessions import PostgresSessions
+from noetl_worker.tools.postgres_sessions import KEPT_SECONDS, PostgresSessions
 
 LIMITS = "SET statement_timeout = 1"
 
@@ -228,6 +228,22 @@ async def test_calls_of_one_task_of_a_frame_find_a_connection_as_they_left_it() 
 
     (session,) = server.given
     assert session.asked == [LIMITS]
+
+
+async def test_one_that_is_in_use_all_the_time_is_reset_now_and_then_all_the_same() -> None:
+    server, task, now = Server(), FrameTask(OpenFrame(), "save"), 0.0
+    sessions = PostgresSessions(server.connect, max_size=2, idle_seconds=60.0, clock=lambda: now)
+    left: list[bool] = []
+    for _ in range(9):
+        session = await take_for(sessions, task)
+        now += KEPT_SECONDS / 3
+        left.append(sessions.leave(session, task))
+        if not left[-1]:
+            await give_back(sessions, session)
+
+    (session,) = server.given
+    assert left == [True, True, True, True, False] + [True] * 4
+    assert session.asked == [LIMITS, RESET]
 
 
 @pytest.mark.parametrize("who", ["another task", "another frame", "nobody's"])

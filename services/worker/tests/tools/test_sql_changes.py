@@ -46,6 +46,8 @@ def test_values_and_names_alone_touch_nothing_else(statement: str) -> None:
         "INSERT INTO t VALUES (1 /* ' */, set_config('a.b', 'c', false) /* ' */)",
         "INSERT INTO t VALUES (1 -- '\n, set_config('a.b', 'c', false) -- '\n)",
         "INSERT INTO t VALUES (a$j$, set_config('a.b', 'c', false), $j$ $j$)",
+        "UPDATE t SET a = €$j$ || set_config('a.b', 'c', false) || b$j$",
+        "UPDATE t SET a = \u00a0$j$ || set_config('a.b', 'c', false) || b$j$",
         "INSERT INTO t VALUES (1); SELECT pg_advisory_lock(1)",
     ],
 )

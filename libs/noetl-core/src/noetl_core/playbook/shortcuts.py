@@ -27,6 +27,8 @@ _SHARE_OF_BOUND = 16
 """Of the text that is allowed: what is built on the way is a few times as much as comes out, and less than this."""
 _SCALARS = frozenset({str, int, float, bool})
 _JSON = frozenset({*_SCALARS, dict, list, type(None)})
+_OF_THE_TEMPLATE = "self"
+"""A name by which a template means itself, whatever else has it."""
 
 
 class _Read(NamedTuple):
@@ -46,40 +48,45 @@ class Shortcut(NamedTuple):
 
     def value(self, names: Mapping[str, object], *, max_text: int) -> JsonValue | Unsure:
         """What the template gives, if that is sure."""
-        longest = max_text // _SHARE_OF_BOUND
+        left = max_text // _SHARE_OF_BOUND
         pieces: list[str] = []
         try:
             for part in self.parts:
                 if isinstance(part, str):
-                    pieces.append(part)
-                    continue
-                name, keys, as_json = part
-                value = names[name]
-                for key in keys:
-                    if type(value) is dict:
-                        value = value[key]
-                    elif isinstance(value, View):
-                        value = value.lookup(key)
+                    piece = part
+                else:
+                    name, keys, as_json = part
+                    value = names[name]
+                    for key in keys:
+                        if type(value) is dict:
+                            value = value[key]
+                        elif isinstance(value, View):
+                            value = value.lookup(key)
+                        else:
+                            return UNSURE
+                    if as_json:
+                        piece = _json_of(value, left)
+                    elif self.is_native:
+                        return _passed(value, left)
+                    elif type(value) in _SCALARS or (value := whole_of(value)) is None or type(value) in _SCALARS:
+                        piece = "" if value is None else str(value)
                     else:
                         return UNSURE
-                if as_json:
-                    pieces.append(_json_of(value))
-                elif self.is_native:
-                    return _passed(value, longest)
-                elif type(value) in _SCALARS or (value := whole_of(value)) is None or type(value) in _SCALARS:
-                    pieces.append("" if value is None else str(value))
-                else:
+                left -= len(piece)
+                if left < 0:  # before more is put together than anybody may have
                     return UNSURE
+                pieces.append(piece)
         except Exception:  # what is wrong says the template
             return UNSURE
-        text = "".join(pieces)
-        return text if len(text) <= longest else UNSURE
+        return "".join(pieces)
 
 
-def _json_of(value: object) -> str:
+def _json_of(value: object, longest: int) -> str:
     data = whole_of(value)
     if type(data) not in _JSON:
         raise TypeError("something that only the template knows")
+    if isinstance(data, str | dict | list) and len(data) > longest:
+        raise ValueError("too long in any case")
     return json_line(plain(data))
 
 
@@ -116,4 +123,6 @@ def _read(node: nodes.Expr | None, *, as_json: bool) -> _Read | None:
     while isinstance(node, nodes.Getattr):
         keys.insert(0, node.attr)
         node = node.node
-    return _Read(node.name, tuple(keys), as_json) if isinstance(node, nodes.Name) else None
+    if not isinstance(node, nodes.Name) or node.name == _OF_THE_TEMPLATE:
+        return None
+    return _Read(node.name, tuple(keys), as_json)

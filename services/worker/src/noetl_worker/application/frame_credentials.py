@@ -36,6 +36,11 @@ class _Kept:
         made = (one for _, one in self.made.values())
         return any(one is credential for one in (*found, *made))
 
+    def forget(self) -> None:
+        """Whoever asks again, fetches anew."""
+        self.found.clear()
+        self.made.clear()
+
 
 _of_frame: ContextVar[_Kept | None] = ContextVar("credentials of a frame", default=None)
 
@@ -43,19 +48,20 @@ _of_frame: ContextVar[_Kept | None] = ContextVar("credentials of a frame", defau
 @contextmanager
 def credentials_of_frame() -> Iterator[None]:
     """Whatever is called in here, by this task or by those that it starts, shares what it fetches."""
-    token = _of_frame.set(_Kept())
+    kept = _Kept()
+    token = _of_frame.set(kept)
     try:
         yield
     finally:
         _of_frame.reset(token)
+        kept.forget()  # timers and tasks that were begun in here have it as well, some for long
 
 
 def forget_credentials() -> None:
     """A server has refused one: the next call of the frame fetches it anew."""
     kept = _of_frame.get()
     if kept is not None:
-        kept.found.clear()
-        kept.made.clear()
+        kept.forget()
 
 
 def made_of(credential: Credential, what: str, make: Callable[[Credential], T]) -> T:

@@ -94,9 +94,8 @@ class PooledConnection:
         if sessions is None:
             raise AssertionError("nothing was taken")
         try:
-            if self.is_left_as_it_is and self._of_task is not None and kind is None:
-                sessions.leave(self._connection, self._of_task)
-            else:
+            may_be_left = self.is_left_as_it_is and kind is None
+            if not (may_be_left and self._of_task is not None and sessions.leave(self._connection, self._of_task)):
                 wait_seconds = min(self._pools.limits.wait_seconds, self._timeout_seconds)
                 await sessions.give_back(self._connection, wait_seconds=wait_seconds, has_failed=kind is not None)
         finally:

@@ -25,7 +25,7 @@ from noetl_worker.tools.session_settings import Connection, SessionSettings
 __all__ = ["Connection", "PostgresSessions", "SessionSettings"]
 
 KEPT_SECONDS: Final = 0.1
-"""After how long without a call a connection is reset: what a trigger has locked is not held for much longer."""
+"""For how long a connection goes without a reset, in use or not: what a trigger has locked is not held much longer."""
 TIDYING_SECONDS: Final = 30.0
 """A server that takes longer to reset one has lost it."""
 
@@ -54,6 +54,8 @@ class PostgresSessions:
         """With the time since when. The last one is taken first, so that those that are not needed stay idle."""
         self._kept = KeptSessions()
         """Idle as well. Who has a place but no connection finds one here or there, or opens one."""
+        self._left_since: dict[Connection, float] = {}
+        """When a call has first left one as it was, of those that were not reset since then."""
         self._sweep: asyncio.TimerHandle | None = None
         self._tidying: asyncio.TimerHandle | None = None
         self._tidiers: set[asyncio.Task[None]] = set()
@@ -89,13 +91,20 @@ class PostgresSessions:
         else:
             await self._reset(connection, wait_seconds)
 
-    def leave(self, connection: Connection, of_task: FrameTask) -> None:
-        """As it is, for calls of the same task. Nothing of this waits, so that it cannot be cancelled."""
-        self._kept.add(of_task, KeptSession(connection, self._clock()))
+    def leave(self, connection: Connection, of_task: FrameTask) -> bool:
+        """As it is, for calls of the same task, unless it has gone for so long without a reset that it is due one.
+
+        Nothing of this waits, so that it cannot be cancelled.
+        """
+        now = self._clock()
+        if now - self._left_since.setdefault(connection, now) > KEPT_SECONDS:
+            return False
+        self._kept.add(of_task, KeptSession(connection, now))
         of_task.frame.tell_at_end(self._tidy_after)
         if self._tidying is None and not self._is_closing:
             self._tidying = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._tidy_what_rests)
         self._places.release()
+        return True
 
     async def close(self) -> None:
         """When all have been given back."""
@@ -147,6 +156,7 @@ class PostgresSessions:
     async def _tidied_one(self) -> Connection | None:
         """One that others have left as it was, and that is nobody's now."""
         while (connection := self._kept.foreign()) is not None:
+            self._left_since.pop(connection, None)
             try:
                 await self._settings.reset(connection, timeout_seconds=None)  # who waits has a limit
             except _DRIVER_ERRORS:  # what the others have left is not the fault of who takes it
@@ -159,6 +169,7 @@ class PostgresSessions:
         return None
 
     async def _reset(self, connection: Connection, wait_seconds: float) -> None:
+        self._left_since.pop(connection, None)
         try:
             if connection.is_closed():
                 self._end(connection)
@@ -218,4 +229,5 @@ class PostgresSessions:
 
     def _forget(self, connection: Connection) -> None:
         self._open.discard(connection)
+        self._left_since.pop(connection, None)
         self._settings.forget(connection)

@@ -7,6 +7,9 @@ from typing import Any
 Connection = Any
 """A connection of asyncpg, which has no types."""
 
+_REST_OF_A_SESSION = "SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; DEALLOCATE ALL; DISCARD TEMP; DISCARD SEQUENCES;"
+"""What the driver's own reset leaves: who one is, and tables that hide those of the same name from whoever is next."""
+
 
 class SessionSettings:
     """What the connections of a pool are set to: one that is given back is set for its next call in the same breath.
@@ -29,9 +32,12 @@ class SessionSettings:
             self._by_connection[connection] = settings
 
     async def reset(self, connection: Connection, *, timeout_seconds: float | None) -> None:
-        """Nothing of what a call has set, locked or listens to is left when its connection is given back."""
+        """Nothing of what a call has set, made, locked or listens to is left when its connection is given back."""
         settings = self._by_connection.pop(connection, "")
         if connection.is_in_transaction():  # which the settings would end with
             await connection.reset(timeout=timeout_seconds)
-        await connection.execute(f"{connection.get_reset_query()}{settings}", timeout=timeout_seconds)
+        reset = connection.get_reset_query()
+        if "UNLISTEN" in reset:  # PostgreSQL itself, which knows the rest as well
+            reset += _REST_OF_A_SESSION
+        await connection.execute(f"{reset}{settings}", timeout=timeout_seconds)
         self._by_connection[connection] = settings

@@ -9,8 +9,11 @@ _NAMES = rf"\(\s*+{_NAME}(?:\s*+,\s*+{_NAME})*+\s*+\)"
 
 
 def _values(tag: str) -> str:
-    """Literals, names and operators: a function would need parentheses, and so would a query."""
-    literal = rf"""'[^'\\]*+' | (?<![\w$])\$(?P<{tag}>\w*+)\$.*?\$(?P={tag})\$"""
+    """Literals, names and operators: a function would need parentheses, and so would a query.
+
+    PostgreSQL takes whatever is not ASCII for a letter, after which a dollar belongs to the name.
+    """
+    literal = rf"""'[^'\\]*+' | (?<![\w$\u0080-\U0010ffff])\$(?P<{tag}>\w*+)\$.*?\$(?P={tag})\$"""
     return rf"""(?: [^()'"$\\/;-]++ | -(?!-) | /(?!\*) | {literal} )*+"""
 
 
