@@ -58,6 +58,27 @@ async def test_a_statement_that_fails_and_a_transaction_that_is_left_open_cost_n
     assert await pool.fetchval("SELECT to_regclass('left_open')") is None
 
 
+async def test_a_transaction_that_is_cancelled_while_it_begins_spoils_none_that_follow(pool: ConnectionPool) -> None:
+    begun = asyncio.Event()
+
+    async def begin() -> None:
+        async with pool.acquire() as connection:
+            begun.set()
+            async with connection.transaction():
+                pass
+
+    await backend(pool)
+    beginning = asyncio.create_task(begin())
+    await begun.wait()
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+
+    for _ in range(2):
+        async with pool.acquire() as connection, connection.transaction():
+            assert connection.is_in_transaction()
+
+
 async def test_a_connection_that_the_server_has_ended_is_replaced(pool: ConnectionPool, installed_dsn: str) -> None:
     pid = await backend(pool)
     owner = await asyncpg.connect(installed_dsn)
