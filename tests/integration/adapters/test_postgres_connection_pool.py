@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from noetl_adapters.postgres.connection_pool import ConnectionPool
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import open_pool, translated
 from noetl_core.errors import Unavailable
 from noetl_testkit.until import until
 
@@ -79,6 +79,23 @@ async def test_a_transaction_that_is_cancelled_while_it_begins_spoils_none_that_
             assert connection.is_in_transaction()
 
 
+async def test_a_transaction_that_began_although_it_was_cancelled_is_nobody_elses(pool: ConnectionPool) -> None:
+    async def begin() -> None:
+        async with pool.acquire() as connection:
+            await connection.execute("BEGIN")
+
+    await backend(pool)
+    for _ in range(50):  # the server has begun it before it hears of the end, every other time
+        beginning = asyncio.create_task(begin())
+        await asyncio.sleep(0)
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+
+        async with pool.acquire() as connection:
+            assert not connection.is_in_transaction()
+
+
 async def test_a_connection_that_the_server_has_ended_is_replaced(pool: ConnectionPool, installed_dsn: str) -> None:
     pid = await backend(pool)
     owner = await asyncpg.connect(installed_dsn)
@@ -89,8 +106,9 @@ async def test_a_connection_that_the_server_has_ended_is_replaced(pool: Connecti
 
     async def is_another() -> bool:
         try:
-            return await backend(pool) != pid
-        except (asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.InterfaceError):
+            async with translated():
+                return await backend(pool) != pid
+        except Unavailable:  # the driver has several ways to say it
             return False
 
     await until(is_another)

@@ -155,7 +155,10 @@ class ConnectionPool:
         """The server may have to be told first to stop, whatever becomes of who has asked: then it is as it was."""
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
-                await connection.execute("ROLLBACK" if connection.is_in_transaction() else "SELECT")
+                if not connection.is_in_transaction():
+                    await connection.execute("SELECT")
+                if connection.is_in_transaction():  # perhaps one that had begun all the same
+                    await connection.execute("ROLLBACK")
         except BaseException:
             self._drop(connection)
             raise
