@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from noetl_contracts.subjects import EVENTS
@@ -103,6 +104,21 @@ async def test_a_loop_that_waits_for_commits_ends_with_the_process_at_once() -> 
     world.stopping.set()
 
     await asyncio.wait_for(running, 60)
+
+
+async def test_a_loop_that_publishes_when_the_process_stops_does_not_wait_for_another_commit() -> None:
+    world = World()
+    take = world.outbox.take
+
+    async def stops_meanwhile(*arguments: Any, **named: Any) -> Any:
+        rows = await take(*arguments, **named)
+        world.stopping.set()
+        await asyncio.sleep(0.01)
+        return rows
+
+    world.outbox.take = stops_meanwhile  # type: ignore[method-assign]
+
+    await asyncio.wait_for(world.loop.run(world.beat), 5)
 
 
 async def test_a_process_that_stops_between_two_batches_deletes_what_it_has_published() -> None:

@@ -219,6 +219,15 @@ async def test_a_consumer_that_vanished_is_made_again_and_misses_nothing_since_t
         await consumer.ack(deliveries)
 
 
+async def test_two_who_wait_at_once_both_wait_no_longer_than_they_said(connection: NatsConnection) -> None:
+    consumer = NatsPullConsumer(connection, spec(f"noetl.events.{uuid4().hex}.>"))
+
+    waiting = [consumer.fetch(batch=1, wait_seconds=SHORT_SECONDS) for _ in range(2)]
+
+    assert await asyncio.wait_for(asyncio.gather(*waiting), LONG_SECONDS) == [(), ()]
+    await consumer.close()
+
+
 async def test_a_waiting_fetch_survives_the_removal_of_its_consumer(connection: NatsConnection) -> None:
     space = f"noetl.events.{uuid4().hex}"
     wanted = spec(f"{space}.>")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from noetl_adapters.postgres.connection_pool import ConnectionPool
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import open_pool, translated
 from noetl_core.errors import Unavailable
 from noetl_testkit.until import until
 
@@ -58,6 +58,44 @@ async def test_a_statement_that_fails_and_a_transaction_that_is_left_open_cost_n
     assert await pool.fetchval("SELECT to_regclass('left_open')") is None
 
 
+async def test_a_transaction_that_is_cancelled_while_it_begins_spoils_none_that_follow(pool: ConnectionPool) -> None:
+    begun = asyncio.Event()
+
+    async def begin() -> None:
+        async with pool.acquire() as connection:
+            begun.set()
+            async with connection.transaction():
+                pass
+
+    await backend(pool)
+    beginning = asyncio.create_task(begin())
+    await begun.wait()
+    beginning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await beginning
+
+    for _ in range(2):
+        async with pool.acquire() as connection, connection.transaction():
+            assert connection.is_in_transaction()
+
+
+async def test_a_transaction_that_began_although_it_was_cancelled_is_nobody_elses(pool: ConnectionPool) -> None:
+    async def begin() -> None:
+        async with pool.acquire() as connection:
+            await connection.execute("BEGIN")
+
+    await backend(pool)
+    for _ in range(50):  # the server has begun it before it hears of the end, every other time
+        beginning = asyncio.create_task(begin())
+        await asyncio.sleep(0)
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+
+        async with pool.acquire() as connection:
+            assert not connection.is_in_transaction()
+
+
 async def test_a_connection_that_the_server_has_ended_is_replaced(pool: ConnectionPool, installed_dsn: str) -> None:
     pid = await backend(pool)
     owner = await asyncpg.connect(installed_dsn)
@@ -68,8 +106,9 @@ async def test_a_connection_that_the_server_has_ended_is_replaced(pool: Connecti
 
     async def is_another() -> bool:
         try:
-            return await backend(pool) != pid
-        except (asyncpg.PostgresConnectionError, asyncpg.AdminShutdownError, asyncpg.InterfaceError):
+            async with translated():
+                return await backend(pool) != pid
+        except Unavailable:  # the driver has several ways to say it
             return False
 
     await until(is_another)

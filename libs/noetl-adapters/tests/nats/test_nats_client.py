@@ -127,7 +127,15 @@ async def test_a_message_of_many_pieces_is_whole_and_so_is_what_follows_it() -> 
     assert heard.messages == [("a.b", "", {}, body), *HEARD]
 
 
-@pytest.mark.parametrize("nonsense", [b"HTTP/1.1 400 Bad Request\r\n", b"MSG a.b one 5\r\nhello\r\n", b"MSG\r\n"])
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n",
+        b"MSG a.b one 5\r\nhello\r\n",
+        b"MSG\r\n",
+        b"MSG a.b 7 -17\r\n",
+    ],
+)
 async def test_whoever_does_not_speak_nats_is_left(nonsense: bytes) -> None:
     client, sink, heard = listening_client()
 

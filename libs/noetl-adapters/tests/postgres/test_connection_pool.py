@@ -15,6 +15,7 @@ class Connection:
 
     def __init__(self) -> None:
         self.closed = self.in_transaction = False
+        self._top_xact: object | None = None
         self.ran: list[str] = []
         self.stuck: asyncio.Event | None = None
 
@@ -248,6 +249,67 @@ async def test_closing_waits_for_who_uses_a_connection_and_sends_away_who_waits_
     assert [connection.closed for connection in server.connections] == [True]
     with pytest.raises(asyncpg.InterfaceError):
         await pool.fetch("SELECT 1")
+
+
+async def test_a_connection_that_comes_about_while_the_pool_closes_is_not_left_open() -> None:
+    server = Server()
+    may_open = asyncio.Event()
+
+    async def slow() -> Connection:
+        await may_open.wait()
+        return await server.connect()
+
+    pool = ConnectionPool(slow, max_size=1)
+    user = User(pool)
+    await settled()
+    await pool.close()
+    may_open.set()
+    user.stop_soon()
+
+    with pytest.raises(asyncpg.InterfaceError):
+        await user.task
+    assert [connection.closed for connection in server.connections] == [True]
+    assert (pool.size, pool.idle_size) == (0, 0)
+
+
+async def test_a_close_that_fails_or_is_given_up_leaves_no_connection_open() -> None:
+    server = Server()
+    pool = server.pool(max_size=3)
+    users = [User(pool) for _ in range(3)]
+    await settled()
+    await users[0].end()
+    closing = asyncio.create_task(pool.close())
+    await settled()
+    closing.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert [connection.closed for connection in server.connections] == [True] * 3
+    for user in users[1:]:
+        await user.end()
+    assert (pool.size, pool.idle_size) == (0, 0)
+
+
+async def test_a_pool_that_is_ended_at_once_sends_away_everybody_who_waits() -> None:
+    pool = Server().pool(max_size=1)
+    first, *others = [User(pool) for _ in range(3)]
+    await settled()
+    pool.terminate()
+
+    for other in others:
+        with pytest.raises(asyncpg.InterfaceError):
+            await asyncio.wait_for(other.task, 5)
+    await first.end()
+
+
+async def test_a_connection_whose_transaction_was_cancelled_before_it_began_is_not_used_again() -> None:
+    server = Server()
+    pool = server.pool(max_size=1)
+    async with pool.acquire() as connection:
+        connection._top_xact = object()
+
+    assert server.connections[0].closed
+    assert pool.size == 0
 
 
 async def test_connections_that_nobody_needs_are_closed_but_for_those_that_are_always_there() -> None:

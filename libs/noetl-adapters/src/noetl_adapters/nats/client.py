@@ -224,6 +224,8 @@ class NatsClient(asyncio.Protocol):
             if word in ("HMSG", "MSG"):
                 begins = end + 2
                 ends = begins + int(words[-1])
+                if ends < begins:
+                    raise ValueError("a message of less than nothing")  # reading on before it would never end
                 if ends + 2 > size:
                     self._missing = ends + 2 - size
                     return at

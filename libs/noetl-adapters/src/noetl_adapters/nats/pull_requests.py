@@ -7,6 +7,7 @@ import json
 import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from noetl_core.ports.bus import Delivery
 from noetl_core.values import maker
@@ -42,7 +43,7 @@ class PullRequests:
         self._owed = 0
         self._heartbeat_seconds = LONGEST_HEARTBEAT_SECONDS
         self._heard_at = time.monotonic()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: set[asyncio.Future[None]] = set()
 
     @classmethod
     def open(cls, session: NatsSession, *, stream: str, consumer: str) -> PullRequests:
@@ -101,22 +102,24 @@ class PullRequests:
         """Wait until something came or went wrong, or for the given time."""
         patience = 2.5 * self._heartbeat_seconds
         loop, session = self.session.client.loop, self.session
-        self._waiter = loop.create_future()
-        timer = loop.call_later(min(timeout_seconds, patience), self._wake)
-        session.listeners.add(self._wake)
+        waiter: asyncio.Future[None] = loop.create_future()
+        wake = partial(_end, waiter)
+        self._waiters.add(waiter)
+        timer = loop.call_later(min(timeout_seconds, patience), wake)
+        session.listeners.add(wake)
         try:
             if not session.lost.is_set():
-                await self._waiter
+                await waiter
         finally:
-            session.listeners.discard(self._wake)
+            session.listeners.discard(wake)
             timer.cancel()
-            self._waiter = None
+            self._waiters.discard(waiter)
         if self._owed > 0 and time.monotonic() - self._heard_at > patience:
             self.broken = "no heartbeat"
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            _end(waiter)
 
     def _receive(self, subject: str, receipt: str, headers: bytes, body: bytes) -> None:
         self._heard_at = time.monotonic()
@@ -142,6 +145,11 @@ class PullRequests:
         else:
             self.broken = f"{status} {description}".strip()
         self._wake()
+
+
+def _end(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _receipt_fields(receipt: str) -> list[str]:

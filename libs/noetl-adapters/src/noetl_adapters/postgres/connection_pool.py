@@ -104,20 +104,22 @@ class ConnectionPool:
         return len(self._idle)
 
     async def close(self) -> None:
-        """When all have been given back; who waits for one is sent away."""
-        self._is_closing = True
-        while self._wake_next(None):
-            pass
-        while self._lent:  # one that was given back may have gone to somebody who was waiting
-            await self._all_back.wait()
-        while self._idle:
-            connection, _ = self._idle.pop()
-            self._size -= 1
-            await connection.close()
+        """When all have been given back; who waits for one is sent away. Given up half-way, it ends those in use."""
+        self._send_away()
+        try:
+            while self._lent:  # one that was given back may have gone to somebody who was waiting
+                await self._all_back.wait()
+            while self._idle:
+                connection, _ = self._idle.pop()
+                self._size -= 1
+                await connection.close()
+        except BaseException:
+            self.terminate()
+            raise
 
     def terminate(self) -> None:
         """At once, also those that are in use."""
-        self._is_closing = True
+        self._send_away()
         for connection in (*self._lent, *(connection for connection, _ in self._idle)):
             connection.terminate()
         self._size -= len(self._idle)
@@ -137,7 +139,8 @@ class ConnectionPool:
 
     def give_back(self, connection: Connection, error: BaseException | None) -> Coroutine[Any, Any, None] | None:
         """For `LentConnection`: done at once, or what is still to be waited for."""
-        if connection.is_closed():
+        # The driver remembers a transaction that was cancelled before it began; each one after it would be a savepoint.
+        if connection.is_closed() or connection._top_xact is not None:
             self._drop(connection)
         elif connection.is_in_transaction() or not (error is None or isinstance(error, asyncpg.PostgresError)):
             task = asyncio.ensure_future(self._settle(connection))
@@ -152,7 +155,10 @@ class ConnectionPool:
         """The server may have to be told first to stop, whatever becomes of who has asked: then it is as it was."""
         try:
             async with asyncio.timeout(SETTLE_SECONDS):
-                await connection.execute("ROLLBACK" if connection.is_in_transaction() else "SELECT")
+                if not connection.is_in_transaction():
+                    await connection.execute("SELECT")
+                if connection.is_in_transaction():  # perhaps one that had begun all the same
+                    await connection.execute("ROLLBACK")
         except BaseException:
             self._drop(connection)
             raise
@@ -166,14 +172,25 @@ class ConnectionPool:
             self._size -= 1
         return None
 
-    async def _opened(self) -> Connection:
+    def _send_away(self) -> None:
+        self._is_closing = True
+        while self._wake_next(None):
+            pass
+
+    async def _opened(self) -> Connection | None:
+        """None if the pool was closed meanwhile, which then knows nothing of this connection."""
         self._size += 1
         try:
-            return await self._connect()
+            connection = await self._connect()
         except BaseException:
             self._size -= 1
             self._wake_next(None)
             raise
+        if self._is_closing:
+            self._size -= 1
+            connection.terminate()
+            return None
+        return connection
 
     async def _given_back(self) -> Connection | None:
         """None if the connection was lost: there is room for another one then."""

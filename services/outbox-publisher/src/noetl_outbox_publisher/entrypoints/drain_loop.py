@@ -85,7 +85,9 @@ class DrainLoop:
         return more
 
     async def _idle(self) -> None:
-        """Wait for a commit in one of our shards; after a failure, for a while."""
+        """Wait for a commit in one of our shards; after a failure, for a while. Not at all if the process stops."""
+        if self._stopping.is_set():
+            return
         if not self._failures:
             await self._signal.wait(self._drain.shards, timeout_seconds=self._poll_seconds)
             return
