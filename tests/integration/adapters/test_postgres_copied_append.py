@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import asyncpg
 import pytest
 from noetl_adapters.postgres.commit_listener import moved_streams
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.copied_append import LOCKED_BATCHES, CopiedAppend
 from noetl_adapters.postgres.event_log import COPY_FROM_ROWS, PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
@@ -57,7 +58,7 @@ class Overtaken(CopiedAppend):
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test", settings=LOOKUPS)
     yield pool
     await pool.close()
@@ -75,7 +76,7 @@ def overtaken() -> Overtaken:
     return Overtaken()
 
 
-def replica(pool: asyncpg.Pool, copied: CopiedAppend | None = None, *, node: int) -> GroupCommit:
+def replica(pool: ConnectionPool, copied: CopiedAppend | None = None, *, node: int) -> GroupCommit:
     ids = Snowflake(node)
 
     def prepared(append: AppendRequest) -> PreparedRequest:
@@ -87,12 +88,12 @@ def replica(pool: asyncpg.Pool, copied: CopiedAppend | None = None, *, node: int
 
 
 @pytest.fixture
-def ours(pool: asyncpg.Pool, overtaken: Overtaken) -> GroupCommit:
+def ours(pool: ConnectionPool, overtaken: Overtaken) -> GroupCommit:
     return replica(pool, overtaken, node=7)
 
 
 @pytest.fixture
-def theirs(pool: asyncpg.Pool) -> GroupCommit:
+def theirs(pool: ConnectionPool) -> GroupCommit:
     return replica(pool, node=8)
 
 
@@ -115,7 +116,7 @@ def planner(incarnation: str) -> Replica:
 
 
 async def test_a_large_batch_is_written_at_once_with_everything_around_it(
-    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool, admin: asyncpg.Connection
+    ours: GroupCommit, overtaken: Overtaken, pool: ConnectionPool, admin: asyncpg.Connection
 ) -> None:
     heard: list[str] = []
     await admin.add_listener("noetl_commit", lambda *told: heard.append(told[-1]))
@@ -203,7 +204,7 @@ async def test_a_batch_over_several_streams_is_whole_when_one_of_them_moved(
 
 
 async def test_an_owner_that_is_deposed_meanwhile_writes_nothing(
-    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool
+    ours: GroupCommit, overtaken: Overtaken, pool: ConnectionPool
 ) -> None:
     leases = PostgresShardLeases(pool)
     execution_id = await start(ours)

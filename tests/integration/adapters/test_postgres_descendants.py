@@ -4,8 +4,8 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.descendants import PostgresDescendants
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.pool import open_pool
@@ -24,13 +24,13 @@ class TestPostgresDescendants(DescendantsCompliance):
     """With the grants that api has."""
 
     @pytest.fixture
-    async def pool(self, api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+    async def pool(self, api_dsn: str) -> AsyncIterator[ConnectionPool]:
         pool = await open_pool(api_dsn, min_size=1, max_size=2, application_name="test")
         yield pool
         await pool.close()
 
     @pytest.fixture
-    async def log(self, pool: asyncpg.Pool) -> AsyncIterator[GroupCommit]:
+    async def log(self, pool: ConnectionPool) -> AsyncIterator[GroupCommit]:
         ids = Snowflake(7)
 
         def prepared(append: AppendRequest) -> PreparedRequest:
@@ -48,5 +48,5 @@ class TestPostgresDescendants(DescendantsCompliance):
         await log.close()
 
     @pytest.fixture
-    def descendants(self, log: EventLog, pool: asyncpg.Pool) -> PostgresDescendants:
+    def descendants(self, log: EventLog, pool: ConnectionPool) -> PostgresDescendants:
         return PostgresDescendants(pool)

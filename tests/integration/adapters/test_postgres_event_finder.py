@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_finder import PostgresEventFinder
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.pool import open_pool
@@ -35,13 +35,13 @@ def prepared(request: AppendRequest) -> PreparedRequest:
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=2, application_name="test")
     yield pool
     await pool.close()
 
 
-async def test_the_last_event_of_a_frame_is_found_by_its_owner(pool: asyncpg.Pool) -> None:
+async def test_the_last_event_of_a_frame_is_found_by_its_owner(pool: ConnectionPool) -> None:
     log = GroupCommit(
         PostgresEventLog(pool), prepare=prepared, signal=CommitSignal(), metrics=AppendMetrics(MetricSet())
     )

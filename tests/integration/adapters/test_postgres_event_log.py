@@ -9,6 +9,7 @@ from itertools import count
 
 import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_log import COPY_FROM_ROWS, PostgresEventLog
 from noetl_adapters.postgres.event_rows import EVENTS_PER_ROW
 from noetl_adapters.postgres.leases import PostgresShardLeases
@@ -60,7 +61,7 @@ def group_commit(log: PostgresEventLog) -> GroupCommit:
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test")
     yield pool
     await pool.close()
@@ -82,15 +83,15 @@ async def outbox(installed_dsn: str) -> AsyncIterator[PostgresOutbox]:
 
 class TestPostgresEventLog(EventLogCompliance):
     @pytest.fixture
-    def leases(self, pool: asyncpg.Pool) -> PostgresShardLeases:
+    def leases(self, pool: ConnectionPool) -> PostgresShardLeases:
         return PostgresShardLeases(pool)
 
     @pytest.fixture
-    def log(self, leases: ShardLeases, pool: asyncpg.Pool) -> GroupCommit:
+    def log(self, leases: ShardLeases, pool: ConnectionPool) -> GroupCommit:
         return group_commit(PostgresEventLog(pool))
 
 
-async def test_replicas_that_append_to_one_execution_leave_no_gap(pool: asyncpg.Pool) -> None:
+async def test_replicas_that_append_to_one_execution_leave_no_gap(pool: ConnectionPool) -> None:
     replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
     execution_id = await start(replicas[0])
 
@@ -101,7 +102,7 @@ async def test_replicas_that_append_to_one_execution_leave_no_gap(pool: asyncpg.
     assert chain_holds(events)
 
 
-async def test_replicas_that_append_to_many_executions_in_any_order_do_not_deadlock(pool: asyncpg.Pool) -> None:
+async def test_replicas_that_append_to_many_executions_in_any_order_do_not_deadlock(pool: ConnectionPool) -> None:
     replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
     ids = [await start(replicas[0]) for _ in range(10)]
 
@@ -116,7 +117,7 @@ async def test_replicas_that_append_to_many_executions_in_any_order_do_not_deadl
         assert len(await history(replicas[0], execution_id)) == 61
 
 
-async def test_replicas_that_race_for_start_keys_agree(pool: asyncpg.Pool) -> None:
+async def test_replicas_that_race_for_start_keys_agree(pool: ConnectionPool) -> None:
     replicas = [group_commit(PostgresEventLog(pool)) for _ in range(3)]
 
     def start_under(key: str) -> AppendRequest:
@@ -129,7 +130,7 @@ async def test_replicas_that_race_for_start_keys_agree(pool: asyncpg.Pool) -> No
     assert len({one.event.envelope().execution_id for (one,) in outcomes}) == 5
 
 
-async def test_a_batch_with_a_row_that_an_index_refuses_loses_only_that_request(pool: asyncpg.Pool) -> None:
+async def test_a_batch_with_a_row_that_an_index_refuses_loses_only_that_request(pool: ConnectionPool) -> None:
     log, prepared = PostgresEventLog(pool), preparing()
     execution_id = await start(group_commit(log))
     missing_partition = request(1, note("start"), start=StreamStart())
@@ -152,7 +153,7 @@ async def test_a_batch_with_a_row_that_an_index_refuses_loses_only_that_request(
     ]
 
 
-async def test_events_heads_and_outbox_are_one_transaction(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+async def test_events_heads_and_outbox_are_one_transaction(pool: ConnectionPool, admin: asyncpg.Connection) -> None:
     log = group_commit(PostgresEventLog(pool))
     execution_id = await start(log)
     await log.append(request(execution_id, note("a"), note("b")))
@@ -171,7 +172,7 @@ def hint(execution_id: int) -> Hint:
 
 
 async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(
-    pool: asyncpg.Pool, admin: asyncpg.Connection, outbox: PostgresOutbox
+    pool: ConnectionPool, admin: asyncpg.Connection, outbox: PostgresOutbox
 ) -> None:
     log = group_commit(PostgresEventLog(pool))
     small, large = await start(log), await start(log)
@@ -227,7 +228,7 @@ async def test_a_large_batch_leaves_the_same_rows_as_a_small_one(
 
 
 async def test_the_outbox_gives_whole_rows_until_there_are_messages_enough(
-    pool: asyncpg.Pool, outbox: PostgresOutbox
+    pool: ConnectionPool, outbox: PostgresOutbox
 ) -> None:
     log = group_commit(PostgresEventLog(pool))
     execution_id = await start(log)
@@ -244,7 +245,7 @@ async def test_the_outbox_gives_whole_rows_until_there_are_messages_enough(
     assert taken == [[*range(1, first + 1)], [*range(first + 1, second + 1)], [second + 1]]
 
 
-async def test_columns_are_extracts_of_the_bytes(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+async def test_columns_are_extracts_of_the_bytes(pool: ConnectionPool, admin: asyncpg.Connection) -> None:
     log = group_commit(PostgresEventLog(pool))
     execution_id = await start(log)
     result = {"status": "ok", "reference": None, "parent_ref": None, "context": {"n": 1}}
@@ -276,7 +277,7 @@ async def test_columns_are_extracts_of_the_bytes(pool: asyncpg.Pool, admin: asyn
     ],
 )
 async def test_the_database_itself_refuses_results_of_another_shape(
-    pool: asyncpg.Pool, admin: asyncpg.Connection, result: str
+    pool: ConnectionPool, admin: asyncpg.Connection, result: str
 ) -> None:
     execution_id = await start(group_commit(PostgresEventLog(pool)))
 
@@ -298,7 +299,7 @@ async def test_the_database_itself_refuses_results_of_another_shape(
         )
 
 
-async def test_the_index_of_loops_is_used(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+async def test_the_index_of_loops_is_used(pool: ConnectionPool, admin: asyncpg.Connection) -> None:
     execution_id = await start(group_commit(PostgresEventLog(pool)))
     await admin.execute("SET enable_seqscan = off")
 
@@ -334,7 +335,7 @@ async def test_named_indexes_stand_on_every_partition(admin: asyncpg.Connection)
     assert {name: covered.get(name) for name in names} == dict.fromkeys(names, partitions)
 
 
-async def test_an_append_of_an_event_that_is_there_in_another_form_is_refused(pool: asyncpg.Pool) -> None:
+async def test_an_append_of_an_event_that_is_there_in_another_form_is_refused(pool: ConnectionPool) -> None:
     log = group_commit(PostgresEventLog(pool))
     execution_id = await start(log)
 
@@ -342,7 +343,7 @@ async def test_an_append_of_an_event_that_is_there_in_another_form_is_refused(po
         await log.append(request(execution_id, note("other"), start=StreamStart()))
 
 
-async def test_a_page_of_large_events_is_short_and_the_rest_follows(pool: asyncpg.Pool) -> None:
+async def test_a_page_of_large_events_is_short_and_the_rest_follows(pool: ConnectionPool) -> None:
     log = group_commit(PostgresEventLog(pool))
     execution_id = await start(log)
     for first in range(0, 120, 40):
@@ -358,7 +359,9 @@ async def test_a_page_of_large_events_is_short_and_the_rest_follows(pool: asyncp
     assert len(sizes) > 1
 
 
-async def test_a_commit_over_many_executions_names_each_of_them(pool: asyncpg.Pool, admin: asyncpg.Connection) -> None:
+async def test_a_commit_over_many_executions_names_each_of_them(
+    pool: ConnectionPool, admin: asyncpg.Connection
+) -> None:
     heard: list[str] = []
     await admin.add_listener("noetl_commit", lambda connection, pid, channel, notice: heard.extend(notice.split()))
     log = group_commit(PostgresEventLog(pool))

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.pool import open_pool
 from noetl_testkit.compliance.leases import ShardLeasesCompliance, replica
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=8, application_name="test")
     yield pool
     await pool.close()
@@ -18,11 +18,11 @@ async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
 
 class TestPostgresShardLeases(ShardLeasesCompliance):
     @pytest.fixture
-    def leases(self, pool: asyncpg.Pool) -> PostgresShardLeases:
+    def leases(self, pool: ConnectionPool) -> PostgresShardLeases:
         return PostgresShardLeases(pool)
 
 
-async def test_replicas_that_died_long_ago_are_forgotten(pool: asyncpg.Pool, installed_dsn: str) -> None:
+async def test_replicas_that_died_long_ago_are_forgotten(pool: ConnectionPool, installed_dsn: str) -> None:
     leases = PostgresShardLeases(pool)
     await leases.hold(replica("old"), lease_seconds=30)
     await leases.release(replica("old"))

@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.lineage import PostgresLineage
 from noetl_adapters.postgres.pool import open_pool
@@ -31,7 +31,7 @@ def prepared(request: AppendRequest) -> PreparedRequest:
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test")
     yield pool
     await pool.close()
@@ -39,11 +39,11 @@ async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
 
 class TestPostgresLineage(LineageCompliance):
     @pytest.fixture
-    def log(self, pool: asyncpg.Pool) -> EventLog:
+    def log(self, pool: ConnectionPool) -> EventLog:
         return GroupCommit(
             PostgresEventLog(pool), prepare=prepared, signal=CommitSignal(), metrics=AppendMetrics(MetricSet())
         )
 
     @pytest.fixture
-    def lineage(self, log: EventLog, pool: asyncpg.Pool) -> Lineage:
+    def lineage(self, log: EventLog, pool: ConnectionPool) -> Lineage:
         return PostgresLineage(pool)

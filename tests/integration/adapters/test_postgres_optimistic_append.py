@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.optimistic_append import OptimisticAppend
@@ -56,7 +57,7 @@ class Overtaken(OptimisticAppend):
 
 
 def replica(
-    pool: asyncpg.Pool,
+    pool: ConnectionPool,
     optimistic: OptimisticAppend | None = None,
     remembered: RememberedStreams | None = None,
     *,
@@ -73,7 +74,7 @@ def replica(
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test")
     yield pool
     await pool.close()
@@ -85,12 +86,12 @@ def overtaken() -> Overtaken:
 
 
 @pytest.fixture(params=["looks", "remembers"])
-def ours(pool: asyncpg.Pool, overtaken: Overtaken, request: pytest.FixtureRequest) -> GroupCommit:
+def ours(pool: ConnectionPool, overtaken: Overtaken, request: pytest.FixtureRequest) -> GroupCommit:
     return replica(pool, overtaken, RememberedStreams(most=1000 if request.param == "remembers" else 0), node=7)
 
 
 @pytest.fixture
-def theirs(pool: asyncpg.Pool) -> GroupCommit:
+def theirs(pool: ConnectionPool) -> GroupCommit:
     return replica(pool, node=8)
 
 
@@ -113,7 +114,7 @@ async def test_a_batch_that_nobody_overtakes_is_written_at_once(ours: GroupCommi
     assert await keys(ours, execution_id) == ["start", "a", "b"]
 
 
-async def test_a_stream_that_is_remembered_is_not_looked_at(pool: asyncpg.Pool, overtaken: Overtaken) -> None:
+async def test_a_stream_that_is_remembered_is_not_looked_at(pool: ConnectionPool, overtaken: Overtaken) -> None:
     overtaken.clock = ServerClock(monotonic=lambda: 1.0)  # however long a round trip takes here, it was prompt
     ours = replica(pool, overtaken, node=7)
     leases = PostgresShardLeases(pool)
@@ -210,7 +211,7 @@ async def test_an_expected_version_that_is_passed_meanwhile_is_a_conflict(
 
 
 async def test_an_owner_that_is_deposed_meanwhile_writes_nothing(
-    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool
+    ours: GroupCommit, overtaken: Overtaken, pool: ConnectionPool
 ) -> None:
     leases = PostgresShardLeases(pool)
     execution_id = await start(ours)
@@ -227,7 +228,7 @@ async def test_an_owner_that_is_deposed_meanwhile_writes_nothing(
 
 
 async def test_nothing_is_written_for_an_asker_that_is_deposed_meanwhile(
-    ours: GroupCommit, overtaken: Overtaken, pool: asyncpg.Pool
+    ours: GroupCommit, overtaken: Overtaken, pool: ConnectionPool
 ) -> None:
     leases = PostgresShardLeases(pool)
     execution_id = await start(ours)
@@ -266,7 +267,7 @@ async def test_a_start_key_that_is_taken_meanwhile_answers_with_the_first_start(
 
 
 async def test_starts_under_a_key_are_not_looked_at_unless_it_was_used_here(
-    pool: asyncpg.Pool, overtaken: Overtaken
+    pool: ConnectionPool, overtaken: Overtaken
 ) -> None:
     overtaken.clock = ServerClock(monotonic=lambda: 1.0)
     ours = replica(pool, overtaken, node=7)
@@ -287,7 +288,7 @@ async def test_starts_under_a_key_are_not_looked_at_unless_it_was_used_here(
 
 
 async def test_a_start_key_of_another_replica_is_found_by_its_index_and_harms_no_other_start(
-    pool: asyncpg.Pool, overtaken: Overtaken, theirs: GroupCommit
+    pool: ConnectionPool, overtaken: Overtaken, theirs: GroupCommit
 ) -> None:
     overtaken.clock = ServerClock(monotonic=lambda: 1.0)
     ours = replica(pool, overtaken, node=7)

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.migrate import migrate
 from noetl_adapters.postgres.partitions import PostgresPartitions, week_bounds
 from noetl_adapters.postgres.pool import open_pool
@@ -15,7 +15,7 @@ from noetl_testkit.backends import PostgresBackend, fresh_database
 
 
 @pytest.fixture
-async def pool(postgres_server: PostgresBackend) -> AsyncIterator[asyncpg.Pool]:
+async def pool(postgres_server: PostgresBackend) -> AsyncIterator[ConnectionPool]:
     with fresh_database(postgres_server) as dsn:
         await migrate(dsn, shard_count=4)
         pool = await open_pool(f"{dsn}?role=noetl_api", min_size=1, max_size=8, application_name="test")
@@ -27,7 +27,7 @@ def id_at(moment: datetime) -> int:
     return first_snowflake(int(moment.timestamp() * 1000))
 
 
-async def test_every_execution_of_the_next_four_weeks_has_its_partition(pool: asyncpg.Pool) -> None:
+async def test_every_execution_of_the_next_four_weeks_has_its_partition(pool: ConnectionPool) -> None:
     await PostgresPartitions(pool).ensure()
 
     now = datetime.now(UTC)
@@ -41,14 +41,14 @@ async def test_every_execution_of_the_next_four_weeks_has_its_partition(pool: as
     assert all(one[1] == following[0] for one, following in pairwise(bounds))
 
 
-async def test_replicas_may_make_partitions_at_once(pool: asyncpg.Pool) -> None:
+async def test_replicas_may_make_partitions_at_once(pool: ConnectionPool) -> None:
     made = await asyncio.gather(*(PostgresPartitions(pool).ensure() for _ in range(8)))
 
     assert sum(made) in (5, 6)
     assert await PostgresPartitions(pool).ensure() == 0
 
 
-async def test_partitions_are_made_while_appends_are_in_flight(pool: asyncpg.Pool) -> None:
+async def test_partitions_are_made_while_appends_are_in_flight(pool: ConnectionPool) -> None:
     await PostgresPartitions(pool).ensure(weeks_ahead=0)
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute("LOCK TABLE noetl.event IN ROW EXCLUSIVE MODE")
@@ -56,7 +56,7 @@ async def test_partitions_are_made_while_appends_are_in_flight(pool: asyncpg.Poo
         assert await PostgresPartitions(pool).ensure(weeks_ahead=2) == 2
 
 
-async def test_processes_get_different_nodes(pool: asyncpg.Pool) -> None:
+async def test_processes_get_different_nodes(pool: ConnectionPool) -> None:
     nodes = [await PostgresPartitions(pool).next_node() for _ in range(3)]
 
     assert len(set(nodes)) == 3

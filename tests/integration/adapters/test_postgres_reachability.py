@@ -6,8 +6,8 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
 from noetl_adapters.postgres.queries import load_queries
@@ -32,7 +32,7 @@ def prepared(request: AppendRequest) -> PreparedRequest:
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=4, application_name="test", settings=LOOKUPS)
     yield pool
     await pool.close()
@@ -40,16 +40,16 @@ async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
 
 class TestPostgresLogScan(LogScanCompliance):
     @pytest.fixture
-    def log(self, pool: asyncpg.Pool) -> EventLog:
+    def log(self, pool: ConnectionPool) -> EventLog:
         return GroupCommit(
             PostgresEventLog(pool), prepare=prepared, signal=CommitSignal(), metrics=AppendMetrics(MetricSet())
         )
 
     @pytest.fixture
-    def scan(self, log: EventLog, pool: asyncpg.Pool) -> LogScan:
+    def scan(self, log: EventLog, pool: ConnectionPool) -> LogScan:
         return PostgresLogScan(pool, page_events=3)
 
-    async def test_a_page_is_read_by_the_primary_key_and_sorts_nothing(self, pool: asyncpg.Pool) -> None:
+    async def test_a_page_is_read_by_the_primary_key_and_sorts_nothing(self, pool: ConnectionPool) -> None:
         sql = load_queries("reachability.sql")
 
         async with pool.acquire() as connection, connection.transaction():
@@ -60,7 +60,7 @@ class TestPostgresLogScan(LogScanCompliance):
         assert "Sort" not in plan.replace("Sort Key", "")
         assert "Seq Scan" not in plan
 
-    async def test_playbooks_are_read_page_by_page(self, pool: asyncpg.Pool, scan: LogScan) -> None:
+    async def test_playbooks_are_read_page_by_page(self, pool: ConnectionPool, scan: LogScan) -> None:
         for number in range(120):
             await pool.execute(
                 "INSERT INTO noetl.catalog (catalog_id, tenant_id, organization_id, path, version, name, sha256,"

@@ -4,8 +4,8 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_log import PostgresEventLog
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.streams import PostgresStreams
@@ -24,13 +24,13 @@ class TestPostgresStreams(StreamsCompliance):
     """With the grants that api has."""
 
     @pytest.fixture
-    async def pool(self, api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+    async def pool(self, api_dsn: str) -> AsyncIterator[ConnectionPool]:
         pool = await open_pool(api_dsn, min_size=1, max_size=2, application_name="test")
         yield pool
         await pool.close()
 
     @pytest.fixture
-    async def log(self, pool: asyncpg.Pool) -> AsyncIterator[GroupCommit]:
+    async def log(self, pool: ConnectionPool) -> AsyncIterator[GroupCommit]:
         ids = Snowflake(7)
 
         def prepared(append: AppendRequest) -> PreparedRequest:
@@ -48,5 +48,5 @@ class TestPostgresStreams(StreamsCompliance):
         await log.close()
 
     @pytest.fixture
-    def streams(self, log: EventLog, pool: asyncpg.Pool) -> PostgresStreams:
+    def streams(self, log: EventLog, pool: ConnectionPool) -> PostgresStreams:
         return PostgresStreams(pool)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import asyncpg
 import pytest
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.leases import PostgresShardLeases
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.workers import PostgresWorkerPresence
@@ -12,7 +12,7 @@ from noetl_testkit.compliance.workers import ADA, BOB, WorkerPresenceCompliance
 
 
 @pytest.fixture
-async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
+async def pool(api_dsn: str) -> AsyncIterator[ConnectionPool]:
     pool = await open_pool(api_dsn, min_size=1, max_size=8, application_name="test")
     yield pool
     await pool.close()
@@ -20,11 +20,11 @@ async def pool(api_dsn: str) -> AsyncIterator[asyncpg.Pool]:
 
 class TestPostgresWorkerPresence(WorkerPresenceCompliance):
     @pytest.fixture
-    def workers(self, pool: asyncpg.Pool) -> PostgresWorkerPresence:
+    def workers(self, pool: ConnectionPool) -> PostgresWorkerPresence:
         return PostgresWorkerPresence(pool)
 
 
-async def test_the_silent_are_not_listed_and_forgotten_after_a_day(pool: asyncpg.Pool) -> None:
+async def test_the_silent_are_not_listed_and_forgotten_after_a_day(pool: ConnectionPool) -> None:
     workers = PostgresWorkerPresence(pool)
     await workers.report(ADA, lease_seconds=60)
     await pool.execute("UPDATE noetl.runtime SET leased_until = clock_timestamp() - interval '2 days'")
@@ -34,7 +34,7 @@ async def test_the_silent_are_not_listed_and_forgotten_after_a_day(pool: asyncpg
     assert [row["instance"] for row in await pool.fetch("SELECT instance FROM noetl.runtime")] == ["bob"]
 
 
-async def test_other_replicas_are_no_workers(pool: asyncpg.Pool) -> None:
+async def test_other_replicas_are_no_workers(pool: ConnectionPool) -> None:
     await PostgresShardLeases(pool).hold(replica("planner-1"), lease_seconds=30)
 
     assert await PostgresWorkerPresence(pool).list() == []

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-import asyncpg
 import grpc
 from noetl_adapters.arrow.lazy_tables import StoredTables
 from noetl_adapters.payload.open_shm import SharedMemorySettings
 from noetl_adapters.payload.open_store import open_payload_store, open_tiered_store
 from noetl_adapters.postgres.catalog import PostgresCatalog
 from noetl_adapters.postgres.commit_listener import PostgresCommitListener, moved_streams
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.credentials import PostgresCredentials
 from noetl_adapters.postgres.descendants import PostgresDescendants
 from noetl_adapters.postgres.event_columns import PostgresEventColumns
@@ -163,7 +163,7 @@ class Api:
 
     def _use_cases(
         self,
-        pool: asyncpg.Pool,
+        pool: ConnectionPool,
         leases: PostgresShardLeases,
         ids: Snowflake,
         projections: ProjectionClient,
@@ -326,7 +326,7 @@ class Api:
         self._group.on_stop(notice.close)
         return notice
 
-    async def _open_pool(self, name: str, min_size: int, max_size: int) -> asyncpg.Pool:
+    async def _open_pool(self, name: str, min_size: int, max_size: int) -> ConnectionPool:
         pool = await open_pool(
             self._settings.postgres_dsn,
             min_size=min_size,

@@ -10,6 +10,7 @@ from noetl_core.ids import parse_id
 from noetl_core.ports.catalog import CatalogEntry, CatalogPage, NewVersion, PlaybookSource, Registered
 from noetl_core.ports.event_log import Scope
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -20,7 +21,7 @@ _NEWEST = 2**31 - 1
 class PostgresCatalog:
     """Port `CatalogStore`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("catalog.sql")
 

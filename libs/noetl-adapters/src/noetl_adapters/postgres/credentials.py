@@ -15,6 +15,7 @@ from noetl_core.ports.credentials import (
 )
 from noetl_core.ports.event_log import Scope
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -22,7 +23,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresCredentials:
     """Port `CredentialStore`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("credentials.sql")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncpg
-
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -11,7 +10,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresDescendants:
     """Port `Descendants`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("descendants.sql")
 

@@ -14,6 +14,7 @@ from noetl_core.evidence.findings import Finding
 from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.event_log import Scope
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.event_rows import text_or_none, without_zeros
 from noetl_adapters.postgres.pool import translated
 
@@ -34,7 +35,7 @@ LIMIT $6"""
 class PostgresEventColumns:
     """Port `EventColumns`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
 
     async def check_columns(

@@ -8,6 +8,7 @@ from noetl_core.errors import NotFound
 from noetl_core.ports.event_finder import EVENT_NOT_FOUND
 from noetl_core.ports.event_log import Scope
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -15,7 +16,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresEventFinder:
     """Ports `EventFinder` and `FrameEvents`; an index lookup in each partition."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("event_finder.sql")
 

@@ -13,6 +13,7 @@ from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
 from noetl_adapters.postgres.asked import Asked, as_columns
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.copied_append import CopiedAppend
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS, event_rows_binary
 from noetl_adapters.postgres.event_rows import (
@@ -43,7 +44,7 @@ class PostgresEventLog:
 
     def __init__(
         self,
-        pool: asyncpg.Pool,
+        pool: ConnectionPool,
         *,
         optimistic: OptimisticAppend | None = None,
         copied: CopiedAppend | None = None,

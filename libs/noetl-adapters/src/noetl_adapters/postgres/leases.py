@@ -9,6 +9,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.leasing import LeaseRow, share_out
 from noetl_core.ports.leases import Holding, Installation, Replica, ShardLease
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -19,7 +20,7 @@ _REMEMBERED_INCARNATIONS = 32
 class PostgresShardLeases:
     """Port `ShardLeases`; each call is one transaction."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("leases.sql")
 

@@ -12,6 +12,7 @@ from noetl_core.lineage import Trace, TracedResult, result_of
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.lineage import MAX_TRACE
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -21,7 +22,7 @@ _STORED = ("stream_version", "aggregate_version", "ingest_time", "prev_checksum"
 class PostgresLineage:
     """Port `Lineage`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("lineage.sql")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import asyncpg
 from noetl_core.ids import first_snowflake
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -21,7 +21,7 @@ _CLOCK_SKEW = timedelta(days=1)
 class PostgresPartitions:
     """Makes the weeks that executions of now and of the near future need."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("partitions.sql")
 

@@ -10,6 +10,7 @@ import asyncpg
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.reachability import ScannedEvent, ScannedText
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -20,7 +21,7 @@ PAGE_PLAYBOOKS: Final = 50
 class PostgresLogScan:
     """Port `LogScan`; pages follow the primary key, so nothing that was committed before is passed over."""
 
-    def __init__(self, pool: asyncpg.Pool, *, page_events: int = PAGE_EVENTS) -> None:
+    def __init__(self, pool: ConnectionPool, *, page_events: int = PAGE_EVENTS) -> None:
         self._pool = pool
         self._page_events = page_events
         self._sql = load_queries("reachability.sql")

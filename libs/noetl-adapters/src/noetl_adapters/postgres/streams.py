@@ -8,6 +8,7 @@ import asyncpg
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead, StreamPage
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -15,7 +16,7 @@ from noetl_adapters.postgres.queries import load_queries
 class PostgresStreams:
     """Port `Streams`."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("streams.sql")
 

@@ -10,6 +10,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.ports.workers import MAX_WORKERS, PresentWorker, WaitingRetry, WorkerReport
 from noetl_core.timestamps import format_time, parse_time
 
+from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.pool import translated
 from noetl_adapters.postgres.queries import load_queries
 
@@ -19,7 +20,7 @@ _MAX_LEASE_SECONDS = 3600.0
 class PostgresWorkerPresence:
     """Port `WorkerPresence`; each call is one statement."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self._pool = pool
         self._sql = load_queries("workers.sql")
 
