@@ -173,6 +173,25 @@ async def test_idle_connections_that_were_lost_are_passed_over() -> None:
     await user.end()
 
 
+async def test_a_connection_that_was_idle_for_long_is_not_trusted() -> None:
+    server = Server()
+    pool = server.pool(max_size=2, min_size=2)
+    await pool.open()
+    server.now += IDLE_SECONDS + 1
+    user = User(pool)
+    await settled()
+
+    assert user.connection is server.connections[2]
+    assert [connection.closed for connection in server.connections] == [True, True, False]
+    assert pool.size == 1
+    await user.end()
+    server.now += IDLE_SECONDS - 1
+    again = User(pool)
+    await settled()
+    assert again.connection is server.connections[2]
+    await again.end()
+
+
 async def test_a_server_that_is_away_is_told_to_everybody_and_taken_up_when_it_is_back() -> None:
     server = Server()
     server.trouble = ConnectionRefusedError()

@@ -20,7 +20,10 @@ Connection = Any
 """A connection of asyncpg, which has no types."""
 
 IDLE_SECONDS: Final = 300.0
-"""After which a connection that nobody needs is closed, when another one is given back."""
+"""After which a connection that nobody needs is closed, when another one is given back, and none is lent any more.
+
+Networks forget connections that are silent for some minutes, without a word: a use would wait in vain for its limit.
+"""
 SETTLE_SECONDS: Final = 5.0
 """How long a cancelled query may take to end on the server: as long as any transaction there may last."""
 
@@ -166,10 +169,11 @@ class ConnectionPool:
 
     def _idle_one(self) -> Connection | None:
         while self._idle:
-            connection, _ = self._idle.pop()
-            if not connection.is_closed():
+            connection, since = self._idle.pop()
+            if self._clock() - since <= IDLE_SECONDS and not connection.is_closed():
                 return connection
             self._size -= 1
+            connection.terminate()
         return None
 
     def _send_away(self) -> None:
