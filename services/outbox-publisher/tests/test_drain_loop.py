@@ -1,15 +1,16 @@
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from noetl_contracts.subjects import EVENTS
-from noetl_core.errors import DeadlinePassed
+from noetl_core.errors import DeadlinePassed, Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import OutboxPublisher
 from noetl_outbox_publisher.application.drain import Drain, ShardCountMismatch
 from noetl_outbox_publisher.application.publish_batch import PublishBatch
+from noetl_outbox_publisher.entrypoints import drain_loop
 from noetl_outbox_publisher.entrypoints.drain_loop import DrainLoop, measure_backlog
 from noetl_outbox_publisher.telemetry import PublisherMetrics
 from noetl_servicekit.metrics import MetricSet
@@ -93,6 +94,46 @@ async def test_an_idle_loop_asks_the_database_only_when_something_was_committed(
     await until(lambda: world.published == ["1"])
 
     assert world.outbox.takes == takes + 1
+
+
+async def test_what_was_published_is_deleted_soon_although_nothing_else_is_committed(world: World) -> None:
+    world.commit(1)
+
+    await until(lambda: world.published == ["1"] and not world.outbox.rows)
+
+
+async def test_a_commit_that_comes_soon_has_what_was_published_before_deleted_with_its_own_taking(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drain_loop, "SETTLE_SECONDS", FAR_TOO_LONG)
+    takes = world.outbox.takes
+    world.commit(1)
+    await until(lambda: world.published == ["1"])
+    assert list(world.outbox.rows) == [1]
+
+    world.commit(2)
+
+    await until(lambda: world.published == ["1", "2"])
+    assert list(world.outbox.rows) == [2]
+    assert world.outbox.takes == takes + 2
+
+
+async def test_what_cannot_be_deleted_now_is_deleted_when_the_database_is_back(world: World) -> None:
+    delete = world.outbox.delete
+    refusals = 0
+
+    async def refused(outbox_ids: Sequence[int]) -> None:
+        nonlocal refusals
+        if refusals < 2 and outbox_ids:
+            refusals += 1
+            raise Unavailable("the database is away")
+        await delete(outbox_ids)
+
+    world.outbox.delete = refused  # type: ignore[method-assign]
+    world.commit(1)
+
+    await until(lambda: refusals == 2 and not world.outbox.rows)
+    assert world.published == ["1"]
 
 
 async def test_a_loop_that_waits_for_commits_ends_with_the_process_at_once() -> None:

@@ -235,14 +235,17 @@ class TestSettlingWithTheNextTaking:
         assert not await world.publish(ALL, lease_ends_at=NEVER)
 
         assert world.published == ["1", "2"]
-        assert world.outbox.rows == {}
+        assert list(world.outbox.rows) == [2]
         assert world.outbox.takes == 2
 
-    async def test_it_goes_at_once_if_nothing_follows(self, world: World) -> None:
+    async def test_it_stays_until_somebody_settles_if_nothing_follows(self, world: World) -> None:
         world.outbox.write(message(1))
 
         assert not await world.publish(ALL, lease_ends_at=NEVER)
+        was_settled = world.publish.is_settled
+        await world.publish.settle()
 
+        assert (was_settled, world.publish.is_settled) == (False, True)
         assert world.outbox.rows == {}
 
     async def test_it_goes_also_if_nothing_is_found_after_all(self, world: World) -> None:

@@ -83,6 +83,15 @@ class Drain:
             return False
         return await self._publish_batch(self._tenure.shards, lease_ends_at=self._tenure.ends_at)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was published is still in the outbox."""
+        return self._publish_batch.is_settled
+
+    async def settle(self) -> None:
+        """Delete what was published: nothing more is taken for now."""
+        await self._publish_batch.settle()
+
     async def end(self) -> None:
         """Give everything back, so that nobody has to wait until the leases end."""
         held, self._tenure = self._tenure.shards, Tenure()

@@ -51,10 +51,13 @@ class PublishBatch:
         self._heard_of_more = heard_of_more
         self._clock = clock
         self._published: list[int] = []
-        """What the next taking deletes, which follows at once."""
+        """What the next taking deletes, or whoever finds that there is none."""
 
     async def __call__(self, shards: Collection[int], *, lease_ends_at: float) -> bool:
-        """Publish what is first in these shards; returns whether there may be more, to be called again at once."""
+        """Publish what is first in these shards; returns whether there may be more, to be called again at once.
+
+        What was published is deleted with the next taking. Who does not call again soon has it deleted by `settle`.
+        """
         rows = await self._outbox.take(shards, limit=self._batch_rows, published=self._published)
         self._published = []
         if not rows:
@@ -69,13 +72,15 @@ class PublishBatch:
             await self._publish(rows, taken_at)
         # Neighbouring events share a message, and it is events that a batch has so many of.
         more = sum([count_events(row.message.headers) for row in rows]) >= self._batch_rows
-        more = self._heard_of_more(shards) or more
-        if not more:
-            await self.settle()
-        return more
+        return self._heard_of_more(shards) or more
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that was published is still in the outbox."""
+        return not self._published
 
     async def settle(self) -> None:
-        """Delete what was published and is still there; for whoever will not call again at once."""
+        """Delete what was published and is still there."""
         if self._published:
             await self._outbox.delete(self._published)
             self._published = []

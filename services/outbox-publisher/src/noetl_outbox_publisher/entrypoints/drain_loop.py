@@ -18,6 +18,9 @@ logger = get_logger()
 
 BACKLOG_SECONDS = 2.0
 RETRY = Backoff(first_seconds=0.05, max_seconds=1.0)
+SETTLE_SECONDS = 0.02
+"""After which what was published is deleted by itself. A commit that comes before has it deleted with what it brings,
+in one statement; nobody waits for that, and nobody is published later for it."""
 
 
 class DrainLoop:
@@ -62,7 +65,7 @@ class DrainLoop:
         with self._woken_to_stop():
             while not self._stopping.is_set():
                 more = await self._try_step()
-                if not more and self._failures == 0 and (await outbox.backlog()).rows == 0:
+                if not more and await self._try_to_settle() and (await outbox.backlog()).rows == 0:
                     return
                 if not more:
                     await self._idle()
@@ -72,22 +75,38 @@ class DrainLoop:
             await self._drain.begin(shard_count=self._shard_count)
             more = await self._drain.step()
         except NoetlError as exc:
-            if not exc.retryable:
-                raise
-            self._failures += 1
-            if exc.message != self._reason:  # said once, however long it lasts
-                logger.warning("outbox.stalled", code=exc.code, reason=exc.message)
-                self._reason = exc.message
+            self._fail(exc)
             return False
         if self._failures:
             logger.info("outbox.resumed", failures=self._failures)
             self._failures, self._reason = 0, ""
         return more
 
+    async def _try_to_settle(self) -> bool:
+        """Delete what was published, if nothing is in the way."""
+        if self._failures == 0:
+            try:
+                await self._drain.settle()
+            except NoetlError as exc:
+                self._fail(exc)
+        return self._failures == 0
+
+    def _fail(self, exc: NoetlError) -> None:
+        if not exc.retryable:
+            raise exc
+        self._failures += 1
+        if exc.message != self._reason:  # said once, however long it lasts
+            logger.warning("outbox.stalled", code=exc.code, reason=exc.message)
+            self._reason = exc.message
+
     async def _idle(self) -> None:
         """Wait for a commit in one of our shards; after a failure, for a while. Not at all if the process stops."""
         if self._stopping.is_set():
             return
+        if not self._failures and not self._drain.is_settled:
+            if await self._signal.wait(self._drain.shards, timeout_seconds=SETTLE_SECONDS) or self._stopping.is_set():
+                return
+            await self._try_to_settle()
         if not self._failures:
             await self._signal.wait(self._drain.shards, timeout_seconds=self._poll_seconds)
             return
