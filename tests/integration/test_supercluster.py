@@ -17,6 +17,7 @@ from typing import Any
 import nats
 from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, Placement, StreamConfig
+from nats.js.errors import ServiceUnavailableError
 from noetl_cli.deploy.nats_config import as_text
 from noetl_cli.deploy.supercluster import PASSWORDS, Cluster, Places, Topology, environment, server_config
 from noetl_cli.dev.nats import nats_binary
@@ -134,10 +135,16 @@ async def test_events_of_one_cluster_are_consumed_in_the_other_through_gateways(
                 "noetl.events.>", durable="elsewhere", stream="EVENTS", config=ConsumerConfig()
             )
             received: list[int] = []
-            while len(received) < 50:
-                for message in await consumer.fetch(50, timeout=30):
-                    received.append(int(message.data))
-                    await message.ack()
+            async with asyncio.timeout(60):
+                while len(received) < 50:
+                    try:
+                        messages = await consumer.fetch(50, timeout=30)
+                    except ServiceUnavailableError:  # the consumer is there, and the gateway has not heard of it yet
+                        await asyncio.sleep(0.05)
+                        continue
+                    for message in messages:
+                        received.append(int(message.data))
+                        await message.ack()
 
         assert received == list(range(50))
 
