@@ -15,6 +15,7 @@ from noetl_testkit.until import until
 from noetl_worker.application.credentials import Auth, Credential
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.application.tool_call import ToolCall
+from noetl_worker.tools import duckdb_database
 from noetl_worker.tools.call_failed import CallFailed
 from noetl_worker.tools.duckdb import DuckdbTool
 from noetl_worker.tools.duckdb_secrets import secret_statements
@@ -212,6 +213,35 @@ async def test_calls_on_one_file_wait_for_each_other(tool: DuckdbTool) -> None:
     outcomes = await asyncio.gather(*(tool.run(call(statements, database="shared.duckdb")) for _ in range(4)))
 
     assert sorted(data(outcome)["rows"][0]["n"] for outcome in outcomes) == [1, 2, 3, 4]
+
+
+def test_a_file_that_another_process_is_just_making_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "made.duckdb"
+    waits: list[float] = []
+    made.touch()  # there, and no database yet
+
+    def meanwhile(seconds: float) -> None:
+        waits.append(seconds)
+        made.unlink()
+
+    monkeypatch.setattr("noetl_worker.tools.duckdb_database.time.sleep", meanwhile)
+    database = duckdb_database.Database(database=str(made), lock_seconds=60.0)
+
+    assert len(waits) == 1
+    assert made.exists()
+    database.close()
+
+
+async def test_a_file_that_is_no_database_is_said_to_be_none(tool: DuckdbTool, tmp_path: Path) -> None:
+    other = tmp_path / "other.duckdb"
+    other.write_bytes(b"something else")
+    os.utime(other, (0, 0))
+
+    outcome = await tool.run(call("SELECT 1", database="other.duckdb"))
+
+    assert failure(outcome)[1] == "DUCKDB_IOException"
 
 
 async def test_a_transaction_that_is_not_ended_is_undone_and_said_so(tool: DuckdbTool) -> None:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,6 +22,8 @@ BATCH_BYTES = 8 * 1024 * 1024
 
 _FETCH_ROWS = 500
 _LOCK_PAUSE_SECONDS = 0.05
+_MAKING_SECONDS = 2.0
+"""For which a file that is no database may be about to become one."""
 
 _KINDS: tuple[tuple[str, str], ...] = (
     ("ConstraintException", "db_constraint"),
@@ -183,13 +186,24 @@ def _connected(database: str, settings: Mapping[str, str], *, lock_seconds: floa
         try:
             return duckdb.connect(database, config={**settings})
         except duckdb.IOException as exc:
-            if not _is_locked(exc) or time.monotonic() >= deadline:
+            is_soon_free = _is_locked(exc) or _is_being_made(exc, database)
+            if not is_soon_free or time.monotonic() >= deadline:
                 raise
             time.sleep(_LOCK_PAUSE_SECONDS)
 
 
 def _is_locked(error: duckdb.Error) -> bool:
     return "Could not set lock on file" in str(error)
+
+
+def _is_being_made(error: duckdb.Error, database: str) -> bool:
+    """Who makes a file has it there before it is a database and locked: another process may look just then."""
+    if "is not a valid DuckDB database file" not in str(error):
+        return False
+    try:
+        return time.time() - Path(database).stat().st_mtime < _MAKING_SECONDS
+    except OSError:
+        return True  # it has gone again, so it was being made
 
 
 def _converter(type_name: str, *, exact: bool) -> Callable[[Any], object]:
