@@ -1,12 +1,12 @@
 # Every command of the project. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= python3
+PYTHON ?= $(shell bash scripts/python.sh)
 VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
 SOURCES := $(addsuffix /src,$(MEMBERS))
-TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/demo_data.py scripts/deploy conftest.py)
+TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/reference scripts/reference_pages.py scripts/demo_data.py scripts/interpreter.py scripts/deploy conftest.py)
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )

@@ -11,6 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from benchmarks.figures import median
+from scripts.interpreter import unfit
 
 _SETTINGS = ("fsync", "synchronous_commit", "wal_sync_method", "full_page_writes", "shared_buffers")
 _SYNC_SAMPLES = 50
@@ -29,7 +30,8 @@ async def machine_facts(*, owner_dsn: str, directory: Path) -> Mapping[str, str]
     return {
         "processors": f"{os.cpu_count()} of {_processor()}",
         "load average before": ", ".join(f"{load:.2f}" for load in os.getloadavg()),
-        "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": ", ".join(filter(None, (platform.python_version(), unfit()))),
         "PostgreSQL": version,
         **{f"PostgreSQL {name}": value for name, value in settings.items()},
         "disk sync of 8 KiB, p50": f"{_sync_seconds(directory) * 1000:.2f} ms",
