@@ -113,8 +113,12 @@ async def test_a_first_event_that_comes_again_after_the_end_does_not_bring_the_e
     """Its decision is in the log, word for word; whoever took that for its own would believe to be at the head."""
     planning = await Planning().start(STEP)
     await planning.run("a")
-    planning.actors.let_go_of_ended()
-    assert planning.actors.known_version(planning.execution_id) == 0
+
+    def is_let_go() -> bool:
+        planning.actors.let_go_of_ended()
+        return planning.actors.known_version(planning.execution_id) == 0
+
+    await until(is_let_go)
     log = planning.log.streams[planning.execution_id].events
 
     planning.actors.take(planning.execution_id, log[0])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import pytest
-from noetl_core.append import AppendRequest, Fence, Hint, StreamAppend, StreamStart
+from noetl_core.append import Appended, AppendRequest, Fence, Hint, PreparedRequest, StreamAppend, StreamStart
 from noetl_core.catalog import to_draft
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import NotOwner
+from noetl_core.errors import NotFound, NotOwner, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.bus import Message
@@ -46,6 +47,13 @@ class CountedReads(InMemoryPayloadStore):
         return await super().get(ref)
 
 
+class Start(NamedTuple):
+    execution_id: int
+    prepared: PreparedRequest
+    at: datetime
+    first: StoredEvent
+
+
 class Planning:
     """A planner over an in-memory log that is told of nothing but by notices."""
 
@@ -54,7 +62,8 @@ class Planning:
         self.log = InMemoryEventLog()
         self.catalog = InMemoryCatalog()
         self.hinted: list[Hint] = []
-        metrics = PlannerMetrics(MetricSet())
+        self.counted = MetricSet()
+        metrics = PlannerMetrics(self.counted)
         load = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=3)
         rules = TurnRules(
             lease_seconds=45.0, now=lambda: datetime.now(UTC), work_subject=lambda pool, kind: "noetl.work.x.y"
@@ -82,6 +91,12 @@ class Planning:
         )
 
     async def start(self, workload: bytes | None = None) -> tuple[int, StoredEvent]:
+        start = await self.prepare(workload)
+        await self.log.commit([start.prepared], at=start.at)
+        return start.execution_id, start.first
+
+    async def prepare(self, workload: bytes | None = None) -> Start:
+        """A start as it is about to be committed."""
         ref = None
         if workload is not None:
             ref = await self.payloads.put(
@@ -94,8 +109,18 @@ class Planning:
         )
         draft = to_draft(started, idempotency_key="execution/start")
         stream = StreamAppend(execution_id=execution_id, drafts=(draft,), start=StreamStart())
-        (appended,) = await self.log.append(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
-        return execution_id, appended.event
+        prepared = self.log.prepare(AppendRequest(tenant_id="t", organization_id="o", streams=(stream,)))
+        at = datetime.now(UTC)
+        foreseen = self.log.foreseen(prepared, at=at)
+        assert foreseen is not None
+        return Start(execution_id, prepared, at, foreseen[0].event)
+
+    def unfounded(self) -> float:
+        return self.counted.value("noetl_planner_unfounded_notices_total")
+
+    def is_let_go(self, execution_id: int) -> bool:
+        self.actors.let_go_of_ended()
+        return self.actors.known_version(execution_id) == 0
 
     def types(self, execution_id: int) -> list[str]:
         return [event.envelope().event_type for event in self.log.streams[execution_id].events]
@@ -126,6 +151,97 @@ async def test_variables_that_come_with_a_notice_are_not_read_if_they_are_the_ri
     await until(lambda: "command.issued" in planning.types(execution_id), seconds=30)
 
     assert planning.payloads.reads == reads
+    await planning.actors.stop()
+
+
+async def test_a_start_that_was_told_of_and_never_came_is_forgotten() -> None:
+    planning = Planning()
+    start = await planning.prepare()
+
+    await planning.actors.notice(start.execution_id, [start.first])
+    await until(planning.unfounded, seconds=30)
+    await until(lambda: planning.is_let_go(start.execution_id), seconds=30)
+
+    assert planning.actors.quarantined() == {}
+    assert start.execution_id not in planning.log.streams
+    await planning.actors.stop()
+
+
+async def test_a_start_that_comes_later_than_what_was_told_of_it_is_decided_when_the_bus_brings_it() -> None:
+    planning = Planning()
+    start = await planning.prepare()
+    await planning.actors.notice(start.execution_id, [start.first])
+    await until(planning.unfounded, seconds=30)
+
+    await planning.log.commit([start.prepared], at=start.at)
+    planning.actors.take(start.execution_id, start.first)
+    await until(lambda: "command.issued" in planning.types(start.execution_id), seconds=30)
+
+    assert planning.types(start.execution_id).count("command.issued") == 1
+    await planning.actors.stop()
+
+
+async def test_a_start_that_the_bus_brings_before_the_refusal_arrives_is_read_from_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planning = Planning()
+    start = await planning.prepare()
+    append, refused = planning.log.append, asyncio.Event()
+
+    async def overtaken_by_the_bus(request: AppendRequest) -> tuple[Appended, ...]:
+        if refused.is_set():
+            return await append(request)
+        refused.set()
+        await planning.log.commit([start.prepared], at=start.at)
+        planning.actors.take(start.execution_id, start.first)
+        raise NotFound("execution", start.execution_id)
+
+    monkeypatch.setattr(planning.log, "append", overtaken_by_the_bus)
+    await planning.actors.notice(start.execution_id, [start.first])
+    await refused.wait()
+    await until(lambda: "command.issued" in planning.types(start.execution_id), seconds=30)
+
+    assert planning.unfounded() == 1
+    assert planning.types(start.execution_id).count("command.issued") == 1
+    await planning.actors.stop()
+
+
+async def test_what_was_told_is_not_believed_after_an_outage_in_which_it_did_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planning = Planning()
+    start = await planning.prepare()
+
+    async def away(request: AppendRequest) -> tuple[Appended, ...]:
+        raise Unavailable("nobody there")
+
+    monkeypatch.setattr(planning.log, "append", away)
+    await planning.actors.notice(start.execution_id, [start.first])
+    await until(planning.unfounded, seconds=30)
+
+    assert planning.actors.quarantined() == {}
+    await planning.actors.stop()
+
+
+async def test_an_execution_that_vanishes_after_it_was_proven_is_no_hearsay(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = Planning()
+    execution_id, first = await planning.start()
+    await planning.actors.notice(execution_id, [first])
+    await until(lambda: planning.actors.known_version(execution_id) == len(planning.types(execution_id)), seconds=30)
+
+    refused = asyncio.Event()
+
+    async def gone(scope: Scope | None, execution_id: int, **options: object) -> None:
+        refused.set()
+        raise NotFound("execution", execution_id)
+
+    monkeypatch.setattr(planning.log, "read", gone)
+    planning.actors.expect(execution_id, 99, terminal=False)
+    await refused.wait()
+    await asyncio.sleep(0)
+
+    assert planning.unfounded() == 0
+    assert planning.actors.known_version(execution_id) == len(planning.types(execution_id))
     await planning.actors.stop()
 
 

@@ -18,7 +18,18 @@ from noetl_adapters.postgres.remembered_streams import RememberedStreams, Server
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.telemetry import AppendMetrics
-from noetl_core.append import END_KEY, AppendRequest, Fence, LogView, Numbered, PreparedRequest, StreamStart, prepare
+from noetl_core import errors
+from noetl_core.append import (
+    END_KEY,
+    Appended,
+    AppendRequest,
+    Fence,
+    LogView,
+    Numbered,
+    PreparedRequest,
+    StreamStart,
+    prepare,
+)
 from noetl_core.envelope import Draft
 from noetl_core.errors import AlreadyExists, AlreadyTerminal, Fenced, KeyTaken, NotFound, VersionConflict
 from noetl_core.ids import Snowflake
@@ -321,3 +332,47 @@ async def test_an_id_that_is_taken_meanwhile_is_refused(
 
 def _planner(incarnation: str) -> Replica:
     return Replica(role="planner", instance="p-0", incarnation=incarnation, address="a:1")
+
+
+def starting(key: str = "") -> AppendRequest:
+    return request(new_id(), note("start"), start=StreamStart(start_key=key))
+
+
+async def test_a_start_is_told_as_it_is_stored_before_it_is(pool: ConnectionPool, overtaken: Overtaken) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)  # however long a round trip takes here, it was prompt
+    ours = replica(pool, overtaken, node=7)
+    told: list[tuple[Appended, ...]] = []
+    known: list[int] = []
+    await ours.append_ahead(starting(), told.append)
+    assert told == []  # nothing is known of the server's clock yet
+
+    async def count() -> None:
+        known.append(len(told))
+
+    overtaken.meanwhile = count
+    asked = starting()
+    appended = await ours.append_ahead(asked, told.append)
+
+    assert (known, told) == ([1], [appended])
+    assert await history(ours, asked.streams[0].execution_id) == (appended[0].event,)
+
+
+async def test_a_start_that_was_told_of_and_lost_its_key_meanwhile_is_nowhere(
+    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
+    ours = replica(pool, overtaken, node=7)
+    await start(ours)
+    told: list[tuple[Appended, ...]] = []
+    asked, winner = starting("k"), starting("k")
+    overtaken.meanwhile = lambda: theirs.append(winner)
+
+    with pytest.raises(errors.Overtaken):
+        await ours.append_ahead(asked, told.append)
+
+    assert len(told) == 1
+    with pytest.raises(NotFound):
+        await ours.read(None, asked.streams[0].execution_id)
+    (again,) = await ours.append(starting("k"))
+    assert again.duplicate
+    assert again.event.envelope().execution_id == winner.streams[0].execution_id

@@ -86,6 +86,10 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
+Ahead = Callable[[tuple[Appended, ...]], None]
+"""Hears what a request will come to when that is certain but for the commit itself, and must not wait."""
+
+
 class PreparedDraft(NamedTuple):
     """A draft with everything that can be computed before the head lock is held.
 

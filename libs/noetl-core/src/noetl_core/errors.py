@@ -12,6 +12,7 @@ NoetlError
 ├── AlreadyExists           the name or key is taken by something else  ALREADY_EXISTS      409
 │   └── KeyTaken
 ├── Conflict                somebody else was first; reload and retry   ABORTED             409
+│   ├── Overtaken
 │   └── VersionConflict
 ├── Rejected                the state of the thing forbids it           FAILED_PRECONDITION 409
 │   ├── AlreadyTerminal
@@ -170,6 +171,12 @@ class Conflict(NoetlError):
 
     code = "conflict"
     retryable = True
+
+
+class Overtaken(Conflict):
+    """What was told ahead of its commit was not committed, and never will be as it was told."""
+
+    code = "event.overtaken"
 
 
 class VersionConflict(Conflict):

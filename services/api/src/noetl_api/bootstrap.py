@@ -229,6 +229,7 @@ class Api:
                 metrics=self._metrics,
                 on_started=self._notice_starts(planner),
                 let_in=admission,
+                append_ahead=log.append_ahead,
             ),
             cancel_execution=CancelExecution(log, PostgresDescendants(pool)),
             steer_execution=SteerExecution(log, PostgresDescendants(pool), planner),

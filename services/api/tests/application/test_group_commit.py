@@ -8,7 +8,7 @@ import pytest
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import LONGEST_COMMIT_SECONDS, GroupCommit, Outcome
 from noetl_api.telemetry import AppendMetrics
-from noetl_core.append import END_KEY, Appended, AppendRequest, PreparedRequest
+from noetl_core.append import END_KEY, Ahead, Appended, AppendRequest, PreparedRequest, StreamStart
 from noetl_core.envelope import Draft
 from noetl_core.errors import DeadlinePassed, KeyTaken, NoetlError, Overloaded, Unavailable
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
@@ -31,7 +31,7 @@ class GatedLog:
         self.in_flight = 0
         self.most_in_flight = 0
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
+    async def commit(self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None) -> list[Outcome]:
         self.batches.append(list(requests))
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -39,7 +39,7 @@ class GatedLog:
             await self.gate.wait()
             if self.failure is not None:
                 raise self.failure
-            return await self.log.commit(requests)
+            return await self.log.commit(requests, ahead=ahead)
         finally:
             self.in_flight -= 1
 
@@ -354,3 +354,31 @@ async def test_a_commit_that_hangs_is_seen_in_the_health_until_it_ends(below: Ga
     below.gate.set()
     await task
     assert health.report().ready
+
+
+async def test_what_a_request_by_itself_comes_to_is_told_before_it_is_durable(
+    group: GroupCommit, below: GatedLog
+) -> None:
+    told: list[tuple[Appended, ...]] = []
+
+    appended = await group.append_ahead(request(new_id(), note("start"), start=StreamStart()), told.append)
+
+    assert told == [appended]
+
+
+async def test_nothing_is_told_of_what_shares_its_transaction(group: GroupCommit, below: GatedLog) -> None:
+    told: list[tuple[Appended, ...]] = []
+    below.gate.clear()
+    first = asyncio.create_task(start(group))
+    await asyncio.sleep(0)
+    others = [
+        asyncio.create_task(group.append_ahead(request(new_id(), note("start"), start=StreamStart()), told.append))
+        for _ in range(2)
+    ]
+    await asyncio.sleep(0)
+
+    below.gate.set()
+    await asyncio.gather(first, *others)
+
+    assert [len(batch) for batch in below.batches] == [1, 2]
+    assert told == []

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.playbooks import FindPlaybooks, ParsedPlaybooks, RegisterPlaybook
 from noetl_api.application.start_execution import Started, StartExecution, StartRequest, place_of
 from noetl_api.telemetry import ApiMetrics
-from noetl_core.append import END_KEY
+from noetl_core.append import END_KEY, Ahead, Appended, AppendRequest
 from noetl_core.canonical import decode
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import (
@@ -16,8 +17,10 @@ from noetl_core.errors import (
     InvalidInput,
     InvalidPayload,
     KeyTaken,
+    NoetlError,
     NotFound,
     NotPermitted,
+    Overtaken,
     PlaybookInvalid,
     Unavailable,
 )
@@ -67,6 +70,8 @@ class World:
 
     def __init__(self, payloads: InMemoryPayloadStore | None = None) -> None:
         self.log = InMemoryEventLog()
+        self.is_overtaken = False
+        self.noticed_before_commit = 0
         self.noticed: list[tuple[int, StoredEvent, bytes]] = []
         self.metrics = MetricSet()
         self.catalog = InMemoryCatalog()
@@ -83,8 +88,25 @@ class World:
             clock=lambda: datetime.now(UTC),
             playbook_env={},
             metrics=ApiMetrics(self.metrics),
-            on_started=lambda *told: self.noticed.append(told),
+            on_started=self._notice,
+            append_ahead=self._append_ahead,
         )
+
+    def _notice(self, *told: Any) -> None:
+        self.noticed.append(told)
+        self.noticed_before_commit += told[0] not in self.log.streams
+
+    async def _append_ahead(self, request: AppendRequest, ahead: Ahead) -> tuple[Appended, ...]:
+        prepared, at = self.log.prepare(request), datetime.now(UTC)
+        foreseen = self.log.foreseen(prepared, at=at)
+        if foreseen is not None:
+            ahead(foreseen)
+            if self.is_overtaken:
+                raise Overtaken("somebody was faster")
+        (outcome,) = await self.log.commit([prepared], at=at)
+        if isinstance(outcome, NoetlError):
+            raise outcome
+        return outcome
 
 
 @pytest.fixture
@@ -115,6 +137,29 @@ async def test_a_new_execution_is_told_on_once_with_its_variables(world: World) 
     ref = event.envelope().payload_ref
     assert ref is not None
     assert world.noticed == [(started.execution_id, event, await world.payloads.get(ref))]
+    assert world.noticed_before_commit == 1
+
+
+async def test_an_id_that_was_told_of_and_not_committed_is_never_used(world: World) -> None:
+    world.is_overtaken = True
+
+    started = await world.start(ADA, None, StartRequest(path="hello"))
+
+    ((spent, _, _), (used, first, variables)) = world.noticed
+    assert used == started.execution_id != spent
+    assert list(world.log.streams) == [used]
+    assert await history(world.log, used) == (first,)
+    assert decode(variables) == {"who": "world", "me": str(used)}
+
+
+async def test_children_are_told_of_when_they_exist(world: World) -> None:
+    parent = await world.start(ADA, None, StartRequest(path="hello"))
+    world.noticed_before_commit = 0
+
+    child = await world.start(ADA, None, StartRequest(path="hello", parent_execution_id=parent.execution_id))
+
+    assert world.noticed[-1][0] == child.execution_id
+    assert world.noticed_before_commit == 0
 
 
 async def test_a_new_version_counts_at_once_although_the_last_one_was_expected(world: World) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 import pytest
 from noetl_api.application.commit_signal import MAX_KEPT_EVENTS, CommitSignal
@@ -9,7 +10,7 @@ from noetl_api.application.group_commit import GroupCommit, Outcome
 from noetl_api.application.recent_streams import MOST_STREAMS
 from noetl_api.application.watch_events import PAGE, WatchEvents
 from noetl_api.telemetry import AppendMetrics
-from noetl_core.append import END_KEY, PlacedEvent, PreparedRequest
+from noetl_core.append import END_KEY, Ahead, PlacedEvent, PreparedRequest
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import InvalidInput, NotFound
 from noetl_core.ports.event_log import EventPage, Scope
@@ -43,8 +44,10 @@ class EarlyNotices(CountingLog):
         super().__init__()
         self._signal = signal
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
-        outcomes = await super().commit(requests)
+    async def commit(
+        self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None, at: datetime | None = None
+    ) -> list[Outcome]:
+        outcomes = await super().commit(requests, ahead=ahead, at=at)
         for prepared in requests:
             for stream in prepared.streams:
                 execution_id = stream.append.execution_id

@@ -34,6 +34,10 @@ class PlannerMetrics:
             "noetl_planner_foreign_messages_total",
             "Messages dropped because they are of a log that a restored database lost.",
         )
+        self.unfounded_notices = metrics.counter(
+            "noetl_planner_unfounded_notices_total",
+            "Starts that were told ahead of their commit and not found in the log, not yet or not at all.",
+        )
         self.lost_races = metrics.counter(
             "noetl_planner_lost_races_total", "Turns repeated because somebody else appended first."
         )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import asyncpg
-from noetl_core.append import Appended, Head, KnownKey, LogView, Numbered, PreparedRequest
+from noetl_core.append import Ahead, Appended, Head, KnownKey, LogView, Numbered, PreparedRequest
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError, NotFound
+from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError, NotFound, Overtaken
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
 
@@ -56,8 +56,13 @@ class PostgresEventLog:
         self._copied = copied or CopiedAppend()
         self._remembered = remembered or RememberedStreams()
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
-        """Commit what passes its guards; a request that does not is answered, and harms no other."""
+    async def commit(self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None) -> list[Outcome]:
+        """Commit what passes its guards; a request that does not is answered, and harms no other.
+
+        `ahead` is told of a request by itself that memory is sure of. It is written as told, or `Overtaken` for good.
+        """
+        if ahead is not None and (outcomes := await self._commit_as_told(requests, ahead)) is not None:
+            return outcomes
         try:
             async with translated():
                 if (outcomes := await self._commit_unless_overtaken(requests)) is not None:
@@ -67,6 +72,23 @@ class PostgresEventLog:
             # An index or a CHECK refused a row, or a start key was taken between our read and our insert: the batch
             # was rolled back, and its requests run alone, so that only the one concerned pays for it.
             return [await self._commit_alone(request) for request in requests]
+
+    async def _commit_as_told(self, requests: Sequence[PreparedRequest], ahead: Ahead) -> list[Outcome] | None:
+        """None if memory does not show enough, and nothing was told."""
+        async with translated(), self._pool.acquire() as connection:
+            foreseen = self._foreseen(requests)
+            if foreseen is None:
+                return None
+            view, numbered, (outcome,) = foreseen
+            ahead(outcome)
+            try:
+                if await self._optimistic.write(connection, view, numbered):
+                    self._remembered.learn(view, numbered)
+                    return [outcome]
+            except REFUSED_ROWS:
+                pass  # an index knows better: its start key, or its id, is somebody else's
+            self._remembered.forget(view)
+        return [Overtaken("what was told of this append was not committed")]
 
     async def _commit_alone(self, request: PreparedRequest) -> Outcome:
         """A second look settles a lost race for a start key; a refusal that stays is the caller's."""
@@ -102,20 +124,31 @@ class PostgresEventLog:
     async def _commit_from_memory(
         self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]
     ) -> list[Outcome] | None:
-        """Without a look, where memory shows enough. It may be out of date, so it can accept but never refuse."""
-        view = self._remembered.view(requests, self._optimistic.clock.now())
-        if view is None:
+        """Without a look, where memory shows enough."""
+        foreseen = self._foreseen(requests)
+        if foreseen is None:
             return None
-        numbered = number(requests, view)
-        if any(
-            isinstance(outcome, NoetlError) or any(one.duplicate for one in outcome) for outcome in numbered.outcomes
-        ):
-            return None
+        view, numbered, outcomes = foreseen
         if not await self._optimistic.write(connection, view, numbered):
             self._remembered.forget(view)
             return None
         self._remembered.learn(view, numbered)
-        return list(numbered.outcomes)
+        return list(outcomes)
+
+    def _foreseen(
+        self, requests: Sequence[PreparedRequest]
+    ) -> tuple[LogView, Numbered, Sequence[tuple[Appended, ...]]] | None:
+        """What memory says that becomes of them. It may be out of date, so it can accept but never refuse."""
+        view = self._remembered.view(requests, self._optimistic.clock.now())
+        if view is None:
+            return None
+        numbered = number(requests, view)
+        accepted: list[tuple[Appended, ...]] = []
+        for outcome in numbered.outcomes:
+            if isinstance(outcome, NoetlError) or any(one.duplicate for one in outcome):
+                return None
+            accepted.append(outcome)
+        return view, numbered, accepted
 
     async def _commit_together(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
         async with self._pool.acquire() as connection, connection.transaction():

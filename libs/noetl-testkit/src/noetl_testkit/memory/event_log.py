@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from noetl_core.append import (
+    Ahead,
     Appended,
     AppendRequest,
     Head,
@@ -82,9 +83,22 @@ class InMemoryEventLog:
             raise outcome
         return outcome
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
-        """Commit what passes its guards."""
-        return [self._commit_one(request) for request in requests]
+    async def commit(
+        self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None, at: datetime | None = None
+    ) -> list[Outcome]:
+        """Commit what passes its guards, at the time that was foreseen for it if one is given."""
+        at = at or self._clock()
+        if ahead is not None and (foreseen := self.foreseen(requests[0], at=at)) is not None:
+            ahead(foreseen)
+        return [self._commit_one(request, at=at) for request in requests]
+
+    def foreseen(self, request: PreparedRequest, *, at: datetime) -> tuple[Appended, ...] | None:
+        """What would become of it at this moment; None if not all of it would be new and accepted."""
+        numbered = number([request], self._view(request, at=at))
+        outcome = numbered.outcomes[0]
+        if isinstance(outcome, NoetlError) or any(one.duplicate for one in outcome):
+            return None
+        return None if any(one in self._unique for one in _unique_facts(numbered.events)) else outcome
 
     async def read(
         self,
@@ -165,17 +179,17 @@ class InMemoryEventLog:
         """Whether anything was ever started under it."""
         return any(stream.head.parent_execution_id == execution_id for stream in self.streams.values())
 
-    def _commit_one(self, request: PreparedRequest) -> Outcome:
-        numbered = number([request], self._view(request))
+    def _commit_one(self, request: PreparedRequest, *, at: datetime | None = None) -> Outcome:
+        numbered = number([request], self._view(request, at=at))
         if refused := next((one for one in _unique_facts(numbered.events) if one in self._unique), None):
             return AlreadyExists(f"the log already has such an event ({refused[1]} {refused[2]})")
         if numbered.events:
             self._write(numbered)
         return numbered.outcomes[0]
 
-    def _view(self, request: PreparedRequest) -> LogView:
+    def _view(self, request: PreparedRequest, *, at: datetime | None) -> LogView:
         return LogView(
-            now=self._clock(),
+            now=at or self._clock(),
             heads={execution_id: stream.head for execution_id, stream in self.streams.items()},
             keys=self._keys,
             aggregate_versions=self._aggregates,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from noetl_api.application.append_events import AppendEvents
 from noetl_api.application.cancel_execution import CancelExecution
 from noetl_api.application.commit_signal import CommitSignal
-from noetl_api.application.group_commit import GroupCommit
+from noetl_api.application.group_commit import GroupCommit, Outcome
 from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.application.steer_execution import SteerExecution
-from noetl_core.append import Appended, AppendRequest, Fence
+from noetl_core.append import Ahead, Appended, AppendRequest, Fence, PreparedRequest
 from noetl_core.children.state import StartingCall
+from noetl_core.errors import Overtaken
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.ports.steering import SteerAction, Steered
 
+from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.simulation.clients import PlannerRoute
 from noetl_testkit.simulation.network import Node
 from noetl_testkit.simulation.nodes import (
@@ -32,13 +35,39 @@ from noetl_testkit.simulation.nodes import (
 )
 
 
+class ForeseeingDatabase:
+    """What the adapter does before it writes: it tells what memory is sure of, and has it written so or not at all.
+
+    Memory is the log itself here. What happens between the word and the commit is for the network to think of.
+    """
+
+    def __init__(self, database: Any, log: InMemoryEventLog, now: Callable[[], datetime]) -> None:
+        self.read = database.read
+        self.moved_heads = database.moved_heads
+        self._database = database
+        self._log = log
+        self._now = now
+
+    async def commit(self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None) -> list[Outcome]:
+        """One transaction."""
+        at = self._now()
+        foreseen = None if ahead is None else self._log.foreseen(requests[0], at=at)
+        if ahead is None or foreseen is None:
+            committed: list[Outcome] = await self._database.commit(requests)
+            return committed
+        ahead(foreseen)
+        (outcome,) = await self._database.commit(requests, at=at)
+        return [outcome if outcome == foreseen else Overtaken("another one was first")]
+
+
 class ApiPorts:
     """What api serves: the log to services, executions to workers, and everything to users."""
 
     def __init__(self, place: Installation) -> None:
         database, signal, told = place.database("log"), CommitSignal(), metrics().api
         planners = PlannerRoute(place.network, place.planners, shard_count=SHARDS)
-        self._log = GroupCommit(database, prepare=place.log.prepare, signal=signal, metrics=told.append)
+        foreseeing = ForeseeingDatabase(database, place.log, place.now)
+        self._log = GroupCommit(foreseeing, prepare=place.log.prepare, signal=signal, metrics=told.append)
         self._append = AppendEvents(self._log)
         self.read = place.log.read
         self.moved_heads = place.log.moved_heads
@@ -52,6 +81,7 @@ class ApiPorts:
             playbook_env={},
             metrics=told,
             on_started=NoticeStarts(planners),
+            append_ahead=self._log.append_ahead,
         )
         self._cancel = CancelExecution(self._log, database)
         self._steer = SteerExecution(self._log, database, planners)

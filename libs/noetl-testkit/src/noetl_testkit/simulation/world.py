@@ -272,9 +272,9 @@ class ObservedLog:
         self._leases = leases
         self._world = world
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
+    async def commit(self, requests: Sequence[PreparedRequest], *, at: datetime | None = None) -> list[Outcome]:
         """Commit, and remember what is said about it."""
-        outcomes = await self._log.commit(requests)
+        outcomes = await self._log.commit(requests, at=at)
         for prepared, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, NoetlError):
                 if isinstance(outcome, Fenced):

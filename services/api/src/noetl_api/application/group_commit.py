@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
-from noetl_core.append import Appended, AppendRequest, PreparedRequest
+from noetl_core.append import Ahead, Appended, AppendRequest, PreparedRequest
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import DeadlinePassed, NoetlError, Overloaded, Unavailable
 from noetl_core.events import is_terminal
@@ -35,8 +35,12 @@ Outcome = tuple[Appended, ...] | NoetlError
 class BatchLog(Protocol):
     """The log below: commits batches, and reads."""
 
-    async def commit(self, requests: Sequence[PreparedRequest]) -> list[Outcome]:
-        """One transaction; each request gets its own outcome."""
+    async def commit(self, requests: Sequence[PreparedRequest], *, ahead: Ahead | None = None) -> list[Outcome]:
+        """One transaction; each request gets its own outcome.
+
+        `ahead`, for a request by itself, may be told of what is about to be written. That is then written exactly so,
+        or never: the outcome is `Overtaken`.
+        """
         ...
 
     async def read(
@@ -72,6 +76,7 @@ class _Waiting:
     events: int
     weight: int
     answer: asyncio.Future[Outcome]
+    ahead: Ahead | None
 
 
 class _Moved(NamedTuple):
@@ -122,9 +127,19 @@ class GroupCommit:
 
     async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
         """Append all of the request or nothing; returns when that is durable."""
+        return await self._append(request, None)
+
+    async def append_ahead(self, request: AppendRequest, ahead: Ahead) -> tuple[Appended, ...]:
+        """As `append`, but tells what it comes to before that is durable, and raises `Overtaken` if it is not to be.
+
+        Under load nothing is told: what shares its transaction with others is not certain before.
+        """
+        return await self._append(request, ahead)
+
+    async def _append(self, request: AppendRequest, ahead: Ahead | None) -> tuple[Appended, ...]:
         started_at = time.perf_counter()
         try:
-            outcome = await self._enqueue(self._prepare(request))
+            outcome = await self._enqueue(self._prepare(request), ahead)
             if isinstance(outcome, NoetlError):
                 raise outcome
             return outcome
@@ -140,14 +155,14 @@ class GroupCommit:
         while self._committing is not None:
             await asyncio.wait({self._committing})
 
-    async def _enqueue(self, prepared: PreparedRequest) -> Outcome:
+    async def _enqueue(self, prepared: PreparedRequest, ahead: Ahead | None) -> Outcome:
         if self._closed:
             raise Unavailable("this replica is stopping")
         events, weight, largest = _measure(prepared)
         self._metrics.event_bytes.observe(largest)
         if self._queue and self._queued_weight + weight > self._max_queued_weight:
             raise Overloaded(f"{len(self._queue)} appends wait already")
-        waiting = _Waiting(prepared, events, weight, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(prepared, events, weight, asyncio.get_running_loop().create_future(), ahead)
         self._queue.append(waiting)
         self._queued_weight += weight
         self._metrics.queued_events.inc(events)
@@ -179,7 +194,9 @@ class GroupCommit:
         self._batch_began = self._clock()
         try:
             with self._signal.committing(_streams(batch)):
-                outcomes = await self._log.commit([waiting.prepared for waiting in batch])
+                outcomes = await self._log.commit(
+                    [waiting.prepared for waiting in batch], ahead=batch[0].ahead if len(batch) == 1 else None
+                )
                 self._metrics.commit_seconds.observe(time.perf_counter() - started_at)
                 for waiting, outcome in zip(batch, outcomes, strict=True):
                     self._tell(waiting, outcome)

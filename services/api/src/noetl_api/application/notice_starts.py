@@ -1,4 +1,4 @@
-"""Tells the planner of an execution that it has started, so that it need not wait for the bus."""
+"""Tells the planner of an execution that it starts, so that it need wait neither for the commit nor for the bus."""
 
 from __future__ import annotations
 

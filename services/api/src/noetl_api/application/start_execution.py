@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from noetl_core.append import AppendRequest, StreamAppend, StreamStart
+from noetl_core.append import Ahead, Appended, AppendRequest, StreamAppend, StreamStart
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
 from noetl_core.children.state import CALL_KEYS, StartingCall
 from noetl_core.collection.documents import json_media_type
 from noetl_core.envelope import Envelope, StoredEvent
-from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical
+from noetl_core.errors import InvalidInput, InvalidPayload, KeyTaken, NotCanonical, Overtaken
 from noetl_core.events import to_draft
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.payloads import PayloadRef
@@ -107,6 +107,7 @@ class StartExecution:
         metrics: ApiMetrics,
         on_started: Callable[[int, StoredEvent, bytes], None] = lambda execution_id, first, workload: None,
         let_in: Callable[[], None] = everybody,
+        append_ahead: Callable[[AppendRequest, Ahead], Awaitable[tuple[Appended, ...]]] | None = None,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -118,6 +119,7 @@ class StartExecution:
         self._metrics = metrics
         self._on_started = on_started
         self._let_in = let_in
+        self._append_ahead = append_ahead
         self._last: OrderedDict[tuple[Scope, str, int, str], _Pinned] = OrderedDict()
         """Which version was started last under the same names."""
 
@@ -131,6 +133,16 @@ class StartExecution:
         if request.parent_execution_id is None:
             self._let_in()
         depth = await self._depth(owner, request)
+        try:
+            return await self._start(caller, owner, request, depth, may_tell_ahead=request.parent_execution_id is None)
+        except Overtaken:
+            # A planner was told of an execution that does not exist. Its id is spent, so that what the planner knows
+            # of it can never be half true.
+            return await self._start(caller, owner, request, depth, may_tell_ahead=False)
+
+    async def _start(
+        self, caller: Caller, owner: Scope, request: StartRequest, depth: int | None, *, may_tell_ahead: bool
+    ) -> Started:
         execution_id = self._next_id()
         entry, workload, payload_ref = await self._pinned(owner, request, execution_id)
         content = PlaybookInitialized(
@@ -141,9 +153,17 @@ class StartExecution:
             depth=depth,
             parent_call=_waiting(request),
         )
-        first = await self._append(caller, owner, request, execution_id=execution_id, content=content)
+        told: list[StoredEvent] = []
+
+        def tell(outcome: tuple[Appended, ...]) -> None:
+            told.append(outcome[0].event)
+            self._on_started(execution_id, outcome[0].event, workload)
+
+        ahead = tell if may_tell_ahead else None
+        first = await self._append(caller, owner, request, execution_id=execution_id, content=content, ahead=ahead)
         if isinstance(first, StoredEvent):
-            self._on_started(execution_id, first, workload)  # before everything else: a planner is waiting for it
+            if not told:
+                self._on_started(execution_id, first, workload)  # before everything else: a planner waits for it
             started = Started(execution_id=execution_id, path=entry.path, version=entry.version, created=True)
             self._metrics.executions_started.inc()
             logger.info(
@@ -230,6 +250,7 @@ class StartExecution:
         *,
         execution_id: int,
         content: PlaybookInitialized,
+        ahead: Ahead | None,
     ) -> StoredEvent | Envelope:
         """The first event; read already if it is another execution's, which was started under the key before."""
         draft = to_draft(
@@ -245,14 +266,16 @@ class StartExecution:
             call = request.parent_call
             streams.append(told_to_parent(parent_id, execution_id, content.path, call, trace=draft.trace))
         try:
-            appended = await self._log.append(
-                AppendRequest(
-                    tenant_id=owner.tenant_id,
-                    organization_id=owner.organization_id,
-                    streams=tuple(streams),
-                    producer=f"urn:noetl:user:{caller.name}",
-                )
+            append = AppendRequest(
+                tenant_id=owner.tenant_id,
+                organization_id=owner.organization_id,
+                streams=tuple(streams),
+                producer=f"urn:noetl:user:{caller.name}",
             )
+            if ahead is None or self._append_ahead is None:
+                appended = await self._log.append(append)
+            else:
+                appended = await self._append_ahead(append, ahead)
         except KeyTaken as taken:
             return await self._winner(owner, taken)
         return appended[0].event.envelope() if appended[0].duplicate else appended[0].event

@@ -17,6 +17,7 @@ from noetl_core.errors import (
     Fenced,
     KeyTaken,
     NoetlError,
+    NotFound,
     NotOwner,
     Overloaded,
     Unavailable,
@@ -87,6 +88,8 @@ class Actor:
         self._retry_seconds = tuple(retry_seconds)
         self._failure_seconds = tuple(failure_seconds)
         self._journal = Journal(execution_id)
+        self._appended: Sequence[StoredEvent] = ()
+        """By the last turn, and not folded yet."""
         self._planner: TurnPlanner | None = None
         self._events: dict[int, StoredEvent] = {}
         self._asks: deque[Ask] = deque()
@@ -94,6 +97,10 @@ class Actor:
         self._is_stopped = False
         self._wanted_version = 0
         self._must_read = False
+        self._is_hearsay = False
+        """Whether all that is known was told ahead of its commit, which may still come to nothing."""
+        self._published_version = 0
+        """What came by the bus is in the log, whatever was said about it before."""
         self._failures = 0
         self._outages = 0
         self._task: asyncio.Task[None] | None = None
@@ -107,11 +114,13 @@ class Actor:
     @property
     def state(self) -> State:
         """What has been folded."""
+        self._fold_appended()
         return self._journal.state
 
     @property
     def known_version(self) -> int:
         """Version up to which the log is known."""
+        self._fold_appended()
         return self._journal.known_version
 
     @property
@@ -128,17 +137,25 @@ class Actor:
 
     def take(self, event: StoredEvent) -> None:
         """An event arrived from the bus: maybe late, early or again."""
+        self._published_version = max(self._published_version, event.stream_version)
+        self._buffer(event)
+
+    def notice(self, events: Sequence[StoredEvent], workload: bytes) -> None:
+        """The first events, told before or after they were committed, and perhaps the bytes of the variables."""
+        if self.known_version == 0 and not self._published_version:
+            self._is_hearsay = True
+        if self._planner is None:
+            self._told_workload = workload
+        for event in events:
+            self._buffer(event)
+
+    def _buffer(self, event: StoredEvent) -> None:
         if event.stream_version <= self.known_version:
             return
         self._wanted_version = max(self._wanted_version, event.stream_version)
         if len(self._events) < MAX_BUFFERED_EVENTS:  # What does not fit is read from the log.
             self._events[event.stream_version] = event
         self._wake()
-
-    def offer_workload(self, data: bytes) -> None:
-        """Perhaps the bytes of the variables, for whoever has not read them yet."""
-        if self._planner is None:
-            self._told_workload = data
 
     def expect(self, version: int) -> None:
         """The head of the stream is known to be at least here."""
@@ -218,6 +235,9 @@ class Actor:
                     self._on_fenced(self.shard)
                     return  # The next owner goes on from the log.
                 except Exception as exc:
+                    if self._is_hearsay and isinstance(exc, NotFound):
+                        self._forget(exc)
+                        continue
                     if not self._survives(exc):
                         return
                     await _pause(self._failure_seconds, self._failures - 1)
@@ -239,6 +259,17 @@ class Actor:
         self._metrics.quarantined.inc()
         logger.error("planner.quarantined", execution_id=str(self.execution_id), reason=self.quarantined)
         return False
+
+    def _forget(self, unknown: NotFound) -> None:
+        """The log knows nothing of what was told: it is not committed yet, or never will be. The bus tells if it is."""
+        self._refuse_all(unknown)
+        self._journal = Journal(self.execution_id)
+        self._planner = None
+        self._told_workload = b""
+        self._events.clear()
+        self._wanted_version = self._published_version
+        self._is_hearsay = self._must_read = False
+        self._metrics.unfounded_notices.inc()
 
     def _refuse_all(self, error: NoetlError) -> None:
         while self._asks:
@@ -292,7 +323,7 @@ class Actor:
             if at_head:
                 break
         self._wanted_version = min(self._wanted_version, self.known_version)
-        self._must_read = False
+        self._is_hearsay = self._must_read = False
         for command_id, worker_id in holders(self.state).items():
             if command_id not in before:
                 key = CommandKey(execution_id=self.execution_id, command_id=command_id)
@@ -326,7 +357,7 @@ class Actor:
         turn = planner.for_asks(self.state, asks)
         with span("planner.turn", parent=self.trace or None, attributes={"noetl.asks": len(asks)}):
             try:
-                won = not turn.drafts or await self._append_or_reload(planner, turn)
+                won = await self._append_or_reload(planner, turn)
             except Fenced as refusal:
                 if turn.asked_by is None or refusal.facts.get("role") != turn.asked_by.role:
                     raise
@@ -334,7 +365,6 @@ class Actor:
                     refuse(ask, refusal)
                 return True
         if won:
-            tell(turn)
             self._asks.extendleft(reversed(turn.left))
         return won
 
@@ -382,39 +412,53 @@ class Actor:
             ask.answer.set_result(ask.answer_alone(version))  # type: ignore[arg-type]  # each its own
 
     async def _append_or_reload(self, planner: TurnPlanner, turn: Turn) -> bool:
-        """Append a turn at the head; if somebody else was first, fold what they wrote and say so."""
-        appended = False
+        """Append a turn at the head and answer; if somebody else was first, fold what they wrote and say so."""
+        appended: Sequence[StoredEvent] | None = None
         try:
             appended = await self._append_at_head(turn)
         finally:
-            planner.settle(turn, appended=appended)
-        return appended
+            planner.settle(turn, appended=appended is not None)
+        if appended is None:
+            return False
+        self._appended = appended
+        tell(turn)
+        await asyncio.sleep(0)  # Whoever was answered goes on first, unless somebody wants to see what was folded.
+        self._fold_appended()
+        return True
 
-    async def _append_at_head(self, turn: Turn) -> bool:
+    def _fold_appended(self) -> None:
+        if self._appended:
+            events, self._appended = self._appended, ()
+            self._journal.accept(events)
+
+    async def _append_at_head(self, turn: Turn) -> Sequence[StoredEvent] | None:
+        """What was appended; None if somebody else was first."""
+        if not turn.drafts:
+            return ()
         known = self.known_version
         try:
             appended = await self._append(turn.drafts, turn.hints, expected_version=known, asked_by=turn.asked_by)
         except (Conflict, KeyTaken, AlreadyTerminal):
             self._wanted_version = max(self._wanted_version, known + 1)
             await self._read_to_head()
-            return False
+            return None
         events = [outcome.event for outcome in appended]
         if any(outcome.duplicate for outcome in appended):
             # Some of it had been appended before, by us or by another owner: the log has the whole story, and maybe
             # much that came after it.
             self._wanted_version = max(event.stream_version for event in events)
             await self._read_to_head()
-            return False
+            return None
+        self._is_hearsay = False
         if turn.hints:
             self._on_hints(turn.hints)
         self._metrics.leases_ended(leases_that_ended(self.state, turn.drafts))
-        self._journal.accept(events)
         self._metrics.turns.inc()
         self._metrics.events_appended.inc(len(events))
         self._metrics.handed_over.inc(len(turn.handed))
         self._metrics.evaluations_issued.inc(sum("evaluation" in draft.meta for draft in turn.drafts))
         logger.debug("planner.turn", execution_id=str(self.execution_id), events=len(events))
-        return True
+        return events
 
     async def _append(
         self,

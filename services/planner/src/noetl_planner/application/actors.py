@@ -269,11 +269,8 @@ class Actors:
                 actor.take(event)
 
     async def notice(self, execution_id: int, events: Sequence[StoredEvent], *, workload: bytes = b"") -> None:
-        """What was just committed, told ahead of the bus; port `Notices`."""
-        actor = self._actor(execution_id)
-        actor.offer_workload(workload)
-        for event in events:
-            actor.take(event)
+        """What is being committed, told ahead of the bus; port `Notices`."""
+        self._actor(execution_id).notice(events, workload)
 
     def known_version(self, execution_id: int) -> int:
         """Up to where an execution is known here; 0 for one that is not."""

@@ -157,7 +157,7 @@ class CommandServicer(pb_grpc.CommandServiceServicer):
     async def Notice(  # noqa: N802 - named by the contract
         self, request: pb.NoticeRequest, context: grpc.aio.ServicerContext[pb.NoticeRequest, pb.NoticeResponse]
     ) -> pb.NoticeResponse:
-        """Take in what was just committed."""
+        """Take in what is being committed."""
         _only_services()
         await self._planned.notice(
             parse_id(request.execution_id, what="execution_id"),

@@ -156,7 +156,8 @@ class CommandServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Notice(self, request, context):
-        """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose.
+        """Tells the owner of an execution what is being committed, ahead of the bus, which brings it once it is. Safe to repeat, and to lose.
+        If the commit comes to nothing, no execution will ever have this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,7 +54,9 @@ class CommandServiceStub:
     Steer: _grpc.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]
     """Pauses or resumes an execution. Safe to repeat."""
     Notice: _grpc.UnaryUnaryMultiCallable[_command_pb2.NoticeRequest, _command_pb2.NoticeResponse]
-    """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
+    """Tells the owner of an execution what is being committed, ahead of the bus, which brings it once it is. Safe to repeat, and to lose.
+    If the commit comes to nothing, no execution will ever have this id.
+    """
 
 @_typing.type_check_only
 class CommandServiceAsyncStub(CommandServiceStub):
@@ -82,7 +84,9 @@ class CommandServiceAsyncStub(CommandServiceStub):
     Steer: _aio.UnaryUnaryMultiCallable[_command_pb2.SteerRequest, _command_pb2.SteerResponse]  # type: ignore[assignment]
     """Pauses or resumes an execution. Safe to repeat."""
     Notice: _aio.UnaryUnaryMultiCallable[_command_pb2.NoticeRequest, _command_pb2.NoticeResponse]  # type: ignore[assignment]
-    """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
+    """Tells the owner of an execution what is being committed, ahead of the bus, which brings it once it is. Safe to repeat, and to lose.
+    If the commit comes to nothing, no execution will ever have this id.
+    """
 
 class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands commands to workers and takes their results. Served by the planner that owns the execution's shard."""
@@ -167,6 +171,8 @@ class CommandServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _command_pb2.NoticeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_command_pb2.NoticeResponse, _abc.Awaitable[_command_pb2.NoticeResponse]]:
-        """Tells the owner of an execution what was just committed, ahead of the bus, which brings it too. Safe to repeat, and to lose."""
+        """Tells the owner of an execution what is being committed, ahead of the bus, which brings it once it is. Safe to repeat, and to lose.
+        If the commit comes to nothing, no execution will ever have this id.
+        """
 
 def add_CommandServiceServicer_to_server(servicer: CommandServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
