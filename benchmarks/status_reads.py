@@ -14,7 +14,7 @@ from noetl_servicekit.event_loop import run_on_fast_loop
 
 from benchmarks.drafts import ORGANIZATION, TENANT
 
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS = 0.005
 _WARM_UP = 20
 
 

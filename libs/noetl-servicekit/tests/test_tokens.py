@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from noetl_core.errors import NotAuthenticated, NotPermitted
-from noetl_servicekit.callers import Caller, Role, calling_as, current_caller
+from noetl_servicekit.callers import Caller, Role, answer_as, current_caller
 from noetl_servicekit.env import SettingsInvalid
 from noetl_servicekit.tokens import Tokens, token_sha256
 from structlog.testing import capture_logs
@@ -186,10 +186,10 @@ async def test_the_caller_is_known_inside_its_call_and_nowhere_else() -> None:
     inside, proceed = asyncio.Event(), asyncio.Event()
 
     async def call() -> str:
-        with calling_as(ada):
-            inside.set()
-            await proceed.wait()
-            return current_caller().name
+        answer_as(ada, "/a/B")
+        inside.set()
+        await proceed.wait()
+        return current_caller().name
 
     task = asyncio.create_task(call())
     await inside.wait()

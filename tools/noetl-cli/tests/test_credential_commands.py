@@ -26,7 +26,7 @@ from noetl_cli.credential_keys import add_key, ensure_keys_file
 from noetl_contracts.status import to_grpc_status
 from noetl_core.credential_keys import parse_keys
 from noetl_core.errors import AlreadyExists, InvalidInput, NoetlError
-from noetl_servicekit.callers import Caller, Role, calling_as
+from noetl_servicekit.callers import Caller, Role, answer_as
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.memory.credential_store import InMemoryCredentialStore
 from structlog.testing import capture_logs
@@ -46,9 +46,13 @@ class OneAtATime:
         def call(request: Any, context: grpc.ServicerContext) -> Any:
             role = Role(str(dict(context.invocation_metadata())["authorization"]).removeprefix("Bearer "))
             caller = Caller(name=role.value, tenant_id="default", organization_id="default", role=role)
+
+            async def answer() -> Any:
+                answer_as(caller, "")
+                return await inner(request, context)
+
             try:
-                with calling_as(caller):
-                    return asyncio.run(inner(request, context))
+                return asyncio.run(answer())
             except NoetlError as exc:
                 context.abort_with_status(to_grpc_status(exc))
 

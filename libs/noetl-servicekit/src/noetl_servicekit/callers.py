@@ -1,7 +1,5 @@
 """Who is calling: a name, a tenant and organization, and a role, known for the length of one call."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -63,16 +61,6 @@ def current_caller() -> Caller:
     if caller is None:
         raise NotAuthenticated("this needs a caller, and there is none")
     return caller
-
-
-@contextmanager
-def calling_as(caller: Caller) -> Iterator[None]:
-    """What is done inside is done for this caller."""
-    token = _caller.set(caller)
-    try:
-        yield
-    finally:
-        _caller.reset(token)
 
 
 def answer_as(caller: Caller, method: str) -> None:
