@@ -229,7 +229,25 @@ async def test_whoever_waits_is_told_at_once_when_the_server_vanishes() -> None:
         assert client.lost
 
 
-async def test_a_request_that_nobody_answers_fails_with_the_connection_or_in_time() -> None:
+async def test_a_request_does_not_wait_for_a_server_that_has_hung_up_and_names_its_last_words() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await welcome(reader, writer)
+        writer.write(b"-ERR 'Permissions Violation for Subscription to \"x\"'\r\n")  # of no account for what follows
+        assert await reader.readline() == b"PING\r\n"
+        writer.write(b"PONG\r\n")
+        for _ in range(3):
+            await reader.readline()
+        writer.write(b"-ERR 'Stale Connection'\r\n")
+
+    async with server(talk) as address:
+        client = await connect(address)
+        await client.flush()
+        assert client.refusal == ""
+        with pytest.raises(Unavailable, match="Stale Connection"):
+            await client.request("ask", timeout=600)
+
+
+async def test_a_request_that_nobody_answers_fails_in_time() -> None:
     answers = [b"", b"MSG {inbox} {number} 2\r\n{}\r\n", b"HMSG {inbox} {number} 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"]
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

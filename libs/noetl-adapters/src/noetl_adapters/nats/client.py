@@ -49,7 +49,7 @@ class NatsClient(asyncio.Protocol):
         self.info: Mapping[str, Any] = {}
         self.address = ""
         self.refusal = ""
-        """What the server has complained of last."""
+        """What the server has complained of since it last answered: the reason, if it hangs up."""
         self.lost = False
         self.room: asyncio.Future[None] | None = None
         """Done when the server has taken enough of what was sent; None while it keeps up."""
@@ -62,6 +62,7 @@ class NatsClient(asyncio.Protocol):
         self._inboxes = count()
         self._prefix = f"_INBOX.{uuid4().hex}"
         self._handlers: dict[int, Handle] = {}
+        self._requests: set[asyncio.Future[tuple[bytes, bytes]]] = set()
         self._pongs: deque[asyncio.Future[None]] = deque()
         self._unanswered_pings = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -120,19 +121,25 @@ class NatsClient(asyncio.Protocol):
         await pong
 
     async def request(self, subject: str, payload: bytes = b"", timeout: float = 2.0) -> Answer:
-        """Ask and wait for the one answer; raises `TimeoutError`, and `NoRespondersError` if nobody listens."""
-        inbox, answer = self.new_inbox(), self.loop.create_future()
+        """Ask and wait for the one answer; raises `TimeoutError`, and `NoRespondersError` if nobody listens.
+
+        A connection that is lost meanwhile is `Unavailable` at once.
+        """
+        inbox = self.new_inbox()
+        answer: asyncio.Future[tuple[bytes, bytes]] = self.loop.create_future()
 
         def handle(_subject: str, _reply: str, headers: bytes, body: bytes) -> None:
             if not answer.done():
                 answer.set_result((headers, body))
 
         number = self.subscribe(inbox, handle)
+        self._requests.add(answer)
         try:
             self.publish(subject, payload, reply=inbox)
             async with asyncio.timeout(timeout):
                 headers, body = await answer
         finally:
+            self._requests.discard(answer)
             if not self.lost:
                 self.unsubscribe(number)
         if not body and frames.read_status(headers)[0] == _NO_RESPONDERS:
@@ -173,7 +180,7 @@ class NatsClient(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self.resume_writing()
-        waits: list[asyncio.Future[Any]] = [self.greeted, *self._pongs]
+        waits: list[asyncio.Future[Any]] = [self.greeted, *self._pongs, *self._requests]
         for waiting in waits:
             if not waiting.done():
                 waiting.set_exception(Unavailable(f"NATS is away: {reason}"))
@@ -249,6 +256,7 @@ class NatsClient(asyncio.Protocol):
                 self.send(frames.PONG)
         elif word == "PONG":
             self._unanswered_pings = 0
+            self.refusal = ""
             if self._pongs:
                 pong = self._pongs.popleft()
                 if not pong.done():
