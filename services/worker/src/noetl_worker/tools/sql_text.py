@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 
+_LETTER = r"A-Za-z_\x80-\U0010FFFF"
+"""Of names, as PostgreSQL counts them: everything beyond ASCII is one, whatever it means."""
 _TOKEN = re.compile(
-    r"""
+    rf"""
       (?P<end>;)
-    | (?P<escaped>(?<![\w$])[eE]'(?:[^'\\]|\\.|'')*(?:'|\\?\Z))
+    | (?P<escaped>(?<![{_LETTER}0-9$])[eE]'(?:[^'\\]|\\.|'')*(?:'|\\?\Z))
     | (?P<text>'[^']*(?:'|\Z))
     | (?P<name>"[^"]*(?:"|\Z))
     | (?P<line_comment>--[^\n]*)
     | (?P<comment>/\*)
-    | (?<![\w$])(?P<dollar>\$(?:[^\W\d]\w*)?\$)
+    | (?<![{_LETTER}0-9$])(?P<dollar>\$(?:[{_LETTER}][{_LETTER}0-9]*)?\$)
     """,
     re.VERBOSE | re.DOTALL,
 )
