@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,7 +24,7 @@ from noetl_worker.application.outcome import ErrorKind, OutcomeError
 from noetl_worker.tools.http import TRANSPORT_ERRORS
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_clients import HttpClients, HttpLimits, HttpOptions, HttpReply
-from noetl_worker.tools.http_exchange import PlainExchanges
+from noetl_worker.tools.http_exchange import LEFT_SECONDS, PLAIN_BODY_BYTES, PlainExchanges
 from noetl_worker.tools.http_request import HttpRequest
 from noetl_worker.tools.http_response import transport_outcome
 from noetl_worker.tools.http_transport import Proxies
@@ -41,6 +41,9 @@ class Wire:
         self.answer = answer
         self.asked: list[bytes] = []
         self.connections = 0
+        self.ended = asyncio.Semaphore(0)
+        self.pieces: list[bytes] = []
+        """Of an answer that comes bit by bit."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -53,12 +56,17 @@ class Wire:
                 said = self.answer(head)
                 if said is None:
                     return
-                writer.write(said)
-                await writer.drain()
+                for piece in self.pieces or [said]:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.002 if self.pieces else 0)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            self.ended.release()
 
 
 @asynccontextmanager
@@ -569,3 +577,67 @@ async def test_an_idle_connection_on_which_something_happened_is_not_used_again(
             second = await exchange(request(url), clients=clients, verify_ssl=False)
 
     assert (first.content, second.content) == (b"ok", b"ok")
+
+
+async def test_a_connection_that_was_left_to_others_is_used_again_later_as_well() -> None:
+    async with wire() as server, HttpClients() as clients:
+        await exchange(request(server.url), clients=clients)
+        await asyncio.sleep(LEFT_SECONDS * 1.5)
+        await exchange(request(server.url), clients=clients)
+        await exchange(request(server.url, content=b"x" * (PLAIN_BODY_BYTES + 1)), clients=clients)  # by the session
+
+    assert (len(server.asked), server.connections) == (3, 1)
+
+
+async def test_nobody_waits_for_a_connection_that_nobody_uses() -> None:
+    async with wire() as one, wire() as other, HttpClients(HttpLimits(max_connections=1)) as clients:
+        async with asyncio.timeout(20.0):
+            for server in (one, other, one):
+                assert (await exchange(request(server.url), clients=clients)).content == b"ok"
+            large = request(other.url, content=b"x" * (PLAIN_BODY_BYTES + 1))
+            assert (await exchange(large, clients=clients)).content == b"ok"
+            several = [exchange(request(server.url), clients=clients) for server in (one, other) * 4]
+            assert [reply.content for reply in await asyncio.gather(*several)] == [b"ok"] * 8
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, len(OK)])
+async def test_an_answer_may_come_in_pieces(pieces: int) -> None:
+    size = -(-len(OK) // pieces)
+    async with wire() as server, HttpClients() as clients:
+        server.pieces = [OK[start : start + size] for start in range(0, len(OK), size)]
+        replies = [await exchange(request(server.url), clients=clients) for _ in range(3)]
+
+    assert [(reply.status_code, reply.reason, reply.content) for reply in replies] == [(200, "OK", b"ok")] * 3
+    assert [reply.headers for reply in replies] == [{"content-length": "2"}] * 3
+    assert server.connections == 1
+
+
+async def test_more_than_an_answer_costs_the_connection() -> None:
+    async with wire(lambda head: OK + OK.replace(b"ok", b"no")) as server, HttpClients() as clients:
+        replies = [await exchange(request(server.url), clients=clients) for _ in range(3)]
+        async with asyncio.timeout(20.0):
+            for _ in range(3):
+                await server.ended.acquire()
+
+    assert [reply.content for reply in replies] == [b"ok"] * 3
+    assert server.connections == 3
+
+
+async def test_whoever_is_cancelled_takes_no_answer_from_others() -> None:
+    begun = asyncio.Event()
+
+    def answer(head: bytes) -> bytes:
+        if b"/slow" not in head:
+            return OK
+        begun.set()
+        return b""  # nothing, for now
+
+    async with wire(answer) as server, HttpClients() as clients:
+        await exchange(request(server.url), clients=clients)
+        slow = asyncio.create_task(exchange(request(f"{server.url}/slow"), clients=clients))
+        await begun.wait()
+        slow.cancel()
+        await asyncio.wait([slow])
+        assert (await exchange(request(server.url), clients=clients)).content == b"ok"
+
+    assert (slow.cancelled(), server.connections) == (True, 2)

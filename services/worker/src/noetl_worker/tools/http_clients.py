@@ -17,8 +17,9 @@ from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.outcome import ErrorKind
 from noetl_worker.tools.call_failed import failed
 from noetl_worker.tools.http_address import HttpAddress
+from noetl_worker.tools.http_connections import QuietConnections
 from noetl_worker.tools.http_request import HttpRequest
-from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, Transport, open_session, tls_context
+from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, Transport, tls_context
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SAME_METHOD: Final = frozenset({307, 308})
@@ -83,7 +84,7 @@ class HttpClients:
         self._is_closed = True
         async with self._making:
             for transport in self._transports.values():
-                await transport.session.close()
+                await transport.close()
 
     async def exchange(self, request: HttpRequest, options: HttpOptions, *, secrets: KnownSecrets) -> HttpReply:
         """The reply; raises what `TRANSPORT_ERRORS` of the http tool lists, TimeoutError for it as a whole."""
@@ -148,24 +149,21 @@ class HttpClients:
                 context = await asyncio.to_thread(
                     tls_context, verify=verify_ssl, trust_environment=self.limits.trust_environment
                 )
-                session = open_session(
-                    context=context,
-                    max_connections=self.limits.max_connections,
-                    idle_seconds=self.limits.idle_seconds,
+                connections = QuietConnections(
+                    context=context, limit=self.limits.max_connections, idle_seconds=self.limits.idle_seconds
                 )
-                self._transports[verify_ssl] = Transport.of(session, self._proxies)
+                self._transports[verify_ssl] = Transport.of(connections, self._proxies)
             return self._transports[verify_ssl]
 
 
 def reply_of(response: HttpResponse, content: bytes, *, is_complete: bool, elapsed_seconds: float) -> HttpReply:
     """A response, with what was read of its body."""
-    answered, address = response
     return HttpReply(
-        answered.status_code,
-        answered.reason or "",
+        response.status_code,
+        response.reason,
         response.headers(),
         response.encoding,
-        address,
+        response.address,
         content,
         is_complete,
         elapsed_seconds,

@@ -2,10 +2,14 @@
 
 Its connections, its parser and its pool are the client; what lies above them (a request, a response and a writer with
 places for all that HTTP can do) took as long as the rest of a row. Requests that need more than one write go that way.
+
+A connection that has just answered is left to the next request to its server, for a moment, without going through the
+pool. Whoever needs another connection, or waits for one, finds all of them in the pool (ADR 0078).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -15,12 +19,13 @@ from aiohttp.connector import Connection
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from noetl_worker.tools.http_address import HttpAddress
+from noetl_worker.tools.http_connections import AnsweredConnection, QuietConnections
 from noetl_worker.tools.http_request import HttpRequest
+from noetl_worker.tools.http_whole_answer import WholeAnswer
 
 USER_AGENT: Final = "noetl-worker"
-HEAD_BYTES: Final = 100_000
-"""Of one line of a response; more is no response."""
-MAX_HEADERS: Final = 1000
+LEFT_SECONDS: Final = 0.1
+"""For how long connections are kept from the pool."""
 PLAIN_BODY_BYTES: Final = 1024 * 1024
 """Larger ones are written piece by piece, which is not plain."""
 
@@ -49,43 +54,43 @@ class _Place:
     """A server as the pool of connections wants it described, and what every request to it says."""
 
     described: aiohttp.ClientRequest
+    origin: str
     host: str
     bare_head: str
     """What follows on the target of a request that has neither headers of its own nor a body."""
 
 
 class PlainExchanges:
-    """On the connections of one session."""
+    """On the connections of one pool."""
 
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        if session.connector is None:
-            raise AssertionError("a session without connections")
-        self._connector = session.connector
+    def __init__(self, connections: QuietConnections) -> None:
+        self._connections = connections
         self._places: dict[tuple[str, str], _Place] = {}
+        self._left: dict[str, list[Connection]] = {}
+        """Those that the pool takes for used, by the server that has just answered on them."""
+        self._giving_back: asyncio.TimerHandle | None = None
 
     @staticmethod
     def takes(request: HttpRequest, headers: CIMultiDict[str]) -> bool:
         """Whether a request is plain, if no proxy is in between: written at once, without waiting for a permission."""
         return (request.content is None or len(request.content) <= PLAIN_BODY_BYTES) and "Expect" not in headers
 
-    async def ask(self, request: HttpRequest, headers: CIMultiDict[str]) -> Answered:
+    async def ask(self, request: HttpRequest, headers: CIMultiDict[str]) -> Answered | WholeAnswer:
         """Send a request once; raises errors of aiohttp and of sockets, and ValueError for what cannot be written."""
         place = self._place(request.url)
         data = _written(request, headers, place)
-        connection = await self._connector.connect(place.described, [], _NO_LIMITS)
+        connection = self._left_one(place.origin) if self._left else None
+        if connection is None:
+            self.give_back()  # before one more is opened, or waited for
+            connection = await self._connections.connect(place.described, [], _NO_LIMITS)
         try:
             protocol = connection.protocol
-            transport = connection.transport
-            if protocol is None or transport is None or transport.is_closing():
+            if not isinstance(protocol, AnsweredConnection):
                 raise aiohttp.ServerDisconnectedError
-            protocol.set_response_params(
-                skip_payload=request.method == "HEAD",
-                read_until_eof=True,
-                max_line_size=HEAD_BYTES,
-                max_field_size=HEAD_BYTES,
-                max_headers=MAX_HEADERS,
-            )
-            transport.write(data)
+            whole = await protocol.ask(data, has_body=request.method != "HEAD")
+            if whole is not None:
+                self._leave(place.origin, connection)
+                return whole
             message, content = await protocol.read()
             while 100 <= message.code < 200 and message.code != 101:  # what is said before the response
                 message, content = await protocol.read()
@@ -102,6 +107,46 @@ class PlainExchanges:
             close=connection.close,
         )
 
+    def give_back(self) -> None:
+        """All connections are in the pool, or used."""
+        left, self._left = self._left, {}
+        for connections in left.values():
+            for connection in connections:
+                connection.release()
+
+    def close(self) -> None:
+        """Nothing is left, and nothing is to be done any more."""
+        self.give_back()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+
+    def _leave(self, origin: str, connection: Connection) -> None:
+        """To the next request to this server; where it has answered before it was told all, to nobody."""
+        transport = connection.transport
+        if transport is None or transport.get_write_buffer_size():
+            connection.close()
+        elif self._connections.is_waited_for or self._connections.closed:
+            connection.release()
+        else:
+            self._left.setdefault(origin, []).append(connection)
+            if self._giving_back is None:
+                self._giving_back = asyncio.get_running_loop().call_later(LEFT_SECONDS, self._give_back_in_time)
+
+    def _give_back_in_time(self) -> None:
+        """Those that are in use will be left again."""
+        self._giving_back = None
+        self.give_back()
+
+    def _left_one(self, origin: str) -> Connection | None:
+        while known := self._left.get(origin):
+            connection = known.pop()
+            if not known:
+                del self._left[origin]
+            if isinstance(connection.protocol, AnsweredConnection) and connection.protocol.is_quiet:
+                return connection
+            connection.close()
+        return None
+
     def _place(self, address: HttpAddress) -> _Place:
         key = address.scheme, address.authority
         known = self._places.get(key)
@@ -112,7 +157,9 @@ class PlainExchanges:
         head = _head(host, {**_OWN_HEADERS, **_DEFAULT_HEADERS})
         if len(self._places) >= _MAX_PLACES:
             self._places.clear()
-        self._places[key] = place = _Place(described=described, host=host, bare_head=f"{head}\r\n")
+        self._places[key] = place = _Place(
+            described=described, origin=str(address.origin_sent), host=host, bare_head=f"{head}\r\n"
+        )
         return place
 
 

@@ -6,7 +6,6 @@ import base64
 import io
 import os
 import re
-import select
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, Mapping
@@ -18,24 +17,15 @@ from typing import NamedTuple
 import aiohttp
 import certifi
 from aiohttp.client_middlewares import ClientHandlerType
-from aiohttp.client_reqrep import ConnectionKey
-from aiohttp.connector import Connection
-from aiohttp.helpers import parse_content_type
 from aiohttp.http_exceptions import ContentEncodingError, HttpProcessingError
-from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 
 from noetl_worker.tools.connection_errors import causes
 from noetl_worker.tools.http_address import HttpAddress
-from noetl_worker.tools.http_exchange import (
-    HEAD_BYTES,
-    MAX_HEADERS,
-    PLAIN_BODY_BYTES,
-    USER_AGENT,
-    Answered,
-    PlainExchanges,
-)
+from noetl_worker.tools.http_connections import HEAD_BYTES, MAX_HEADERS, QuietConnections
+from noetl_worker.tools.http_exchange import PLAIN_BODY_BYTES, USER_AGENT, Answered, PlainExchanges
 from noetl_worker.tools.http_request import HttpRequest
+from noetl_worker.tools.http_whole_answer import WholeAnswer, charset
 
 _PIECE_BYTES = 65_536
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -97,7 +87,7 @@ class Proxies:
         return any(name and any(one == name or one.endswith(f".{name}") for one in asked) for name in names)
 
 
-class HttpResponse(NamedTuple):
+class ArrivingResponse(NamedTuple):
     """A response whose body is still to be read."""
 
     answered: Answered
@@ -114,7 +104,7 @@ class HttpResponse(NamedTuple):
     @property
     def encoding(self) -> str:
         declared = self.answered.headers.get("Content-Type")
-        return "utf-8" if declared is None else _charset(declared)
+        return "utf-8" if declared is None else charset(declared)
 
     @property
     def location(self) -> str | None:
@@ -161,42 +151,56 @@ class HttpResponse(NamedTuple):
         return bytes(content), True
 
 
-class QuietConnections(aiohttp.TCPConnector):
-    """A pool that gives away no idle connection on which the server has hung up, or spoken without being asked.
+class WholeResponse(NamedTuple):
+    """A response that is here."""
 
-    A request on the one would be lost, and the other would answer it with something else. The event loop may have
-    had no time yet to read either, so the socket itself is asked.
-    """
+    answer: WholeAnswer
+    address: HttpAddress
 
-    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        while (connection := await super()._get(key, traces)) is not None:
-            if _is_quiet(connection):
-                return connection
-            connection.close()
-        return None
+    @property
+    def status_code(self) -> int:
+        return self.answer.head.status_code
+
+    @property
+    def reason(self) -> str:
+        return self.answer.head.reason
+
+    @property
+    def encoding(self) -> str:
+        return self.answer.head.encoding
+
+    @property
+    def location(self) -> str | None:
+        """Where a redirect leads."""
+        return self.answer.head.headers.get("location")
+
+    def headers(self) -> dict[str, str]:
+        """By names in lower case."""
+        return self.answer.head.headers
+
+    def close(self) -> None:
+        """Its connection is for others already."""
+
+    def body(self) -> aclosing[AsyncGenerator[bytes, None]]:
+        """In one piece, if there is any."""
+        return aclosing(self._pieces())
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        if self.answer.content:
+            yield self.answer.content
+
+    async def whole(self, max_bytes: int) -> tuple[bytes, bool]:
+        """As much of the body as is allowed, and whether that is all of it."""
+        return self.answer.content[:max_bytes], len(self.answer.content) <= max_bytes
 
 
-def _is_quiet(connection: Connection) -> bool:
-    protocol, transport = connection.protocol, connection.transport
-    if protocol is None or transport is None or protocol.should_close:  # something that was read waits in there
-        return False
-    tls = transport.get_extra_info("ssl_object")
-    if tls is not None and tls.pending():
-        return False
-    descriptor = transport.get_extra_info("socket").fileno()
-    if descriptor < 0:
-        return False
-    asked = select.poll()
-    asked.register(descriptor, select.POLLIN)
-    return not asked.poll(0)
+HttpResponse = ArrivingResponse | WholeResponse
 
 
-def open_session(*, context: ssl.SSLContext, max_connections: int, idle_seconds: float) -> aiohttp.ClientSession:
-    """A pool of connections, without cookies, limits of time and things that the environment says."""
+def _session_on(connections: QuietConnections) -> aiohttp.ClientSession:
+    """On a pool of connections, without cookies, limits of time and things that the environment says."""
     return aiohttp.ClientSession(
-        connector=QuietConnections(
-            ssl=context, limit=max_connections, keepalive_timeout=idle_seconds, use_dns_cache=False
-        ),
+        connector=connections,
         cookie_jar=aiohttp.DummyCookieJar(),  # one call's cookies are nobody else's
         headers={"User-Agent": USER_AGENT},
         skip_auto_headers=("Content-Type",),
@@ -232,9 +236,14 @@ class Transport:
     proxies: Proxies
 
     @classmethod
-    def of(cls, session: aiohttp.ClientSession, proxies: Proxies) -> Transport:
-        """All that goes through one session."""
-        return cls(session=session, plain=PlainExchanges(session), proxies=proxies)
+    def of(cls, connections: QuietConnections, proxies: Proxies) -> Transport:
+        """All that goes through one pool of connections."""
+        return cls(session=_session_on(connections), plain=PlainExchanges(connections), proxies=proxies)
+
+    async def close(self) -> None:
+        """Every connection."""
+        self.plain.close()
+        await self.session.close()
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """The response to a request, which whoever gets it has to close."""
@@ -247,6 +256,8 @@ class Transport:
         try:
             if proxy is None and self.plain.takes(request, headers):
                 answered = await self.plain.ask(request, headers)
+                if isinstance(answered, WholeAnswer):
+                    return WholeResponse(answered, request.url)
             else:
                 answered = await self._by_session(request, headers, proxy)
         except HttpLost:
@@ -265,7 +276,7 @@ class Transport:
             if any(isinstance(cause, ContentEncodingError) for cause in causes(exc)):
                 raise HttpUndecodable("the response is encoded in a way that was not asked for") from exc
             raise HttpLost("the response is not one of HTTP") from exc  # what it is instead may be anybody's secret
-        return HttpResponse(answered, request.url)
+        return ArrivingResponse(answered, request.url)
 
     async def _by_session(self, request: HttpRequest, headers: CIMultiDict[str], proxy: HttpAddress | None) -> Answered:
         content = request.content
@@ -276,6 +287,7 @@ class Transport:
             for_proxy = {"Proxy-Authorization": _basic(proxy)}
             if request.url.scheme == "http":  # no tunnel: the proxy reads the request itself
                 headers.update(for_proxy)
+        self.plain.give_back()
         response = await self.session.request(
             request.method,
             request.url.sent,
@@ -335,11 +347,6 @@ def _checked(headers: Mapping[str, str], *, body_bytes: int) -> CIMultiDict[str]
 
 def _basic(address: HttpAddress) -> str:
     return "Basic " + base64.b64encode(f"{address.username}:{address.password}".encode()).decode()
-
-
-@lru_cache(maxsize=1024)
-def _charset(content_type: str) -> str:
-    return parse_content_type(content_type)[1].get("charset") or "utf-8"
 
 
 @lru_cache(maxsize=1024)
