@@ -9,9 +9,8 @@ from noetl_worker.application.frame_limits import CallLimit
 
 
 async def test_what_takes_too_long_is_a_timeout_and_the_task_goes_on() -> None:
-    with pytest.raises(TimeoutError):
-        async with CallLimit(0.01) as limit:
-            await asyncio.sleep(60)
+    with pytest.raises(TimeoutError), CallLimit(0.01) as limit:
+        await asyncio.sleep(60)
     assert limit.expired()
 
     task = asyncio.current_task()
@@ -21,28 +20,25 @@ async def test_what_takes_too_long_is_a_timeout_and_the_task_goes_on() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 async def test_a_limit_that_is_over_ends_the_first_wait(seconds: float) -> None:
-    with pytest.raises(TimeoutError):
-        async with CallLimit(seconds):
-            await asyncio.sleep(60)
+    with pytest.raises(TimeoutError), CallLimit(seconds):
+        await asyncio.sleep(60)
 
 
 @pytest.mark.parametrize("seconds", [None, 60.0])
 async def test_what_ends_in_time_gives_its_own_end(seconds: float | None) -> None:
-    async with CallLimit(seconds) as limit:
+    with CallLimit(seconds) as limit:
         await asyncio.sleep(0)
-    with pytest.raises(KeyError):
-        async with CallLimit(seconds):
-            raise KeyError("own")
+    with pytest.raises(KeyError), CallLimit(seconds):
+        raise KeyError("own")
     assert not limit.expired()
 
 
 async def test_an_error_while_a_call_is_ended_is_what_it_ends_with() -> None:
-    with pytest.raises(OSError, match="own"):
-        async with CallLimit(0.01) as limit:
-            try:
-                await asyncio.sleep(60)
-            except asyncio.CancelledError:
-                raise OSError("own") from None
+    with pytest.raises(OSError, match="own"), CallLimit(0.01) as limit:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            raise OSError("own") from None
     assert limit.expired()
 
 
@@ -50,7 +46,7 @@ async def test_who_is_cancelled_from_outside_is_cancelled_also_where_its_time_is
     begun = asyncio.Event()
 
     async def call() -> None:
-        async with CallLimit(0.01):
+        with CallLimit(0.01):
             try:
                 begun.set()
                 await asyncio.sleep(60)
@@ -64,16 +60,15 @@ async def test_who_is_cancelled_from_outside_is_cancelled_also_where_its_time_is
 
 
 async def test_of_two_limits_the_one_that_is_over_is_told() -> None:
-    async with CallLimit(60.0) as outer:
-        with pytest.raises(TimeoutError):
-            async with CallLimit(0.01) as inner:
-                await asyncio.sleep(60)
+    with CallLimit(60.0) as outer:
+        with pytest.raises(TimeoutError), CallLimit(0.01) as inner:
+            await asyncio.sleep(60)
         await asyncio.sleep(0)
     assert (outer.expired(), inner.expired()) == (False, True)
 
 
 async def test_a_limit_can_stand_still() -> None:
-    async with CallLimit(0.02) as limit:
+    with CallLimit(0.02) as limit:
         when = limit.when()
         assert when is not None
         limit.reschedule(None)

@@ -169,7 +169,7 @@ async def test_what_was_begun_in_a_frame_and_outlives_it_keeps_none_of_its_crede
 
     with credentials_of_frame():
         made_of(await calls.credential(), "something", make)
-        async with CallLimit(600):  # the timer of all limits keeps the context of who has set it
+        with CallLimit(600):  # the timer of all limits keeps the context of who has set it
             outliving = asyncio.create_task(calls.password())
     gc.collect()
     assert not alive

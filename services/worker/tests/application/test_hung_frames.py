@@ -106,7 +106,7 @@ class Tools:
         return ENDED
 
     async def _stubborn(self) -> None:
-        async with CallLimit(CALL_SECONDS):
+        with CallLimit(CALL_SECONDS):
             self.begun += 1
             while not self.release.is_set():
                 try:
@@ -147,17 +147,16 @@ async def test_a_call_that_ends_leaves_its_frame_alive() -> None:
     at_work = FramesAtWork(clock=clock)
     command = granted(0).step
     with at_work.run(command):
-        async with CallLimit(CALL_SECONDS):
+        with CallLimit(CALL_SECONDS):
             clock.now = MAX_SECONDS + 1.0
             assert at_work.hung() == frozenset({command.key})
         assert at_work.hung() == frozenset(), "the next call has a limit of its own"
-        async with CallLimit(CALL_SECONDS):
+        with CallLimit(CALL_SECONDS):
             assert at_work.hung() == frozenset()
-        with pytest.raises(TimeoutError):
-            async with CallLimit(0.0):
-                await asyncio.Event().wait()
+        with pytest.raises(TimeoutError), CallLimit(0.0):
+            await asyncio.Event().wait()
         assert at_work.hung() == frozenset()
-    async with CallLimit(CALL_SECONDS):  # outside of frames nobody keeps count
+    with CallLimit(CALL_SECONDS):  # outside of frames nobody keeps count
         clock.now = 1e6
         assert at_work.hung() == frozenset()
 

@@ -16,7 +16,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.playbook.filters import CHANCE
 from noetl_core.playbook.metering import MAX_WORK_PER_TEXT, Meter, TooMuch
 from noetl_core.playbook.plain import holds, plain
-from noetl_core.playbook.shortcuts import Shortcut, Unsure, shortcut_of
+from noetl_core.playbook.shortcuts import UNSURE, Shortcut, Unsure, shortcut_of
 from noetl_core.playbook.syntax import (
     DATA_WANTED,
     SANDBOX,
@@ -82,9 +82,13 @@ def render(
     `{{ a }}` hands on the view of a large result, unless the caller wants its data, to go through them.
     """
     if isinstance(value, str):
-        return (
-            _evaluate(value, _Scope(names, now, chance, max_text, wants_data), path) if has_template(value) else value
-        )
+        if not has_template(value):
+            return value
+        if not wants_data:
+            quick = _value_of_shortcut(value, names, max_text)
+            if not isinstance(quick, Unsure):
+                return quick
+        return _evaluate_all(value, _Scope(names, now, chance, max_text, wants_data), path, is_condition=False)
     if is_plain(value):
         return cast(JsonValue, value)
     return _render(value, _Scope(names, now, chance, max_text, wants_data), (path,) if path else ())
@@ -168,13 +172,16 @@ def _render(value: object, scope: _Scope, path: tuple[str | int, ...]) -> JsonVa
 
 
 def _evaluate(text: str, scope: _Scope, path: str, *, is_condition: bool = False) -> JsonValue:
-    if not (is_condition or scope.wants_data or len(text) > _MAX_CACHED_CHARACTERS):
-        shortcut = _shortcut(text)
-        if shortcut is not None:
-            value = shortcut.value(scope.names, max_text=scope.max_text)
-            if not isinstance(value, Unsure):
-                return value
+    if not is_condition and not scope.wants_data:
+        quick = _value_of_shortcut(text, scope.names, scope.max_text)
+        if not isinstance(quick, Unsure):
+            return quick
     return _evaluate_all(text, scope, path, is_condition=is_condition)
+
+
+def _value_of_shortcut(text: str, names: Mapping[str, object], max_text: int) -> JsonValue | Unsure:
+    shortcut = _shortcut(text) if len(text) <= _MAX_CACHED_CHARACTERS else None
+    return UNSURE if shortcut is None else shortcut.value(names, max_text=max_text)
 
 
 def _evaluate_all(text: str, scope: _Scope, path: str, *, is_condition: bool) -> JsonValue:

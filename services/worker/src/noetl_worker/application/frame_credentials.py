@@ -29,6 +29,9 @@ class _Kept:
     found: dict[tuple[str, str, str], tuple[float, Credential]] = field(default_factory=dict, repr=False)
     made: dict[tuple[int, str], tuple[Credential, object]] = field(default_factory=dict, repr=False)
     """By the identity of a credential, which is kept beside, so that no other one can have it."""
+    named: dict[tuple[str, str, str, str], tuple[float, object]] = field(default_factory=dict, repr=False)
+    """By whose and which credential, and what: until when it is good, and what was made of it."""
+    clock: Callable[[], float] = time.monotonic
 
     def has(self, credential: Credential) -> bool:
         """Whether later rows get this very one: it was fetched for the frame, or made of one that was."""
@@ -39,7 +42,12 @@ class _Kept:
     def forget(self) -> None:
         """Whoever asks again, fetches anew."""
         self.found.clear()
+        self.forget_made()
+
+    def forget_made(self) -> None:
+        """Whatever is wanted of a credential is made anew."""
         self.made.clear()
+        self.named.clear()
 
 
 _of_frame: ContextVar[_Kept | None] = ContextVar("credentials of a frame", default=None)
@@ -83,6 +91,23 @@ def made_of(credential: Credential, what: str, make: Callable[[Credential], T]) 
     return made
 
 
+def kept_for_name(tenant_id: str, organization_id: str, name: str, what: str) -> object | None:
+    """What an earlier row has left here, while this one would be given the same credential under that name."""
+    kept = _of_frame.get()
+    known = None if kept is None else kept.named.get((tenant_id, organization_id, name, what))
+    return None if kept is None or known is None or kept.clock() > known[0] else known[1]
+
+
+def keep_for_name(tenant_id: str, organization_id: str, name: str, what: str, made: object) -> None:
+    """For later rows, for as long as the credential of that name is not fetched anew; outside of frames not at all."""
+    kept = _of_frame.get()
+    found = None if kept is None else kept.found.get((tenant_id, organization_id, name))
+    if kept is not None and found is not None:
+        if len(kept.named) >= MOST_MADE:
+            kept.named.clear()
+        kept.named[tenant_id, organization_id, name, what] = found[0] + KEPT_SECONDS, made
+
+
 class FetchedOncePerFrame:
     """Credentials from somewhere else; outside of frames nothing is kept."""
 
@@ -113,5 +138,6 @@ class FetchedOncePerFrame:
             if known is None or self._clock() - since > KEPT_SECONDS:
                 since, known = self._clock(), await fetch()
                 kept.found[key] = since, known
-                kept.made.clear()
+                kept.clock = self._clock
+                kept.forget_made()
             return known

@@ -70,7 +70,7 @@ class FramesAtWork:
 class CallLimit:
     """The limit of a call, as `asyncio.timeout` has it; the frame that it belongs to knows of it.
 
-    It plays the part of `asyncio.Timeout` itself, since every row pays for it twice.
+    It plays the part of `asyncio.Timeout` itself, since every row pays for it twice; and waits for nothing itself.
     """
 
     __slots__ = ("_alarm", "_cancelling", "_frame", "_is_expired", "_seconds", "_task", "_when")
@@ -81,7 +81,7 @@ class CallLimit:
         self._when: float | None = None
         self._is_expired = False
 
-    async def __aenter__(self) -> Self:
+    def __enter__(self) -> Self:
         """The time begins to count."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
@@ -95,7 +95,7 @@ class CallLimit:
             self._alarm.set(self, self._when)
         return self
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raises, and never keeps an error to itself."""

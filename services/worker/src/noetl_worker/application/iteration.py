@@ -28,6 +28,9 @@ class Iteration:
     frame: FrameNames | None = None
     """What templates see of the frame that it runs in, if it does: its own, or that of the item around it."""
 
+    _seen: dict[str, object] | None = field(default=None, init=False, repr=False, compare=False)
+    """What `iter` is, while nothing was written to it."""
+
     def __post_init__(self) -> None:
         if self.frame is None and self.outer is not None:
             self.frame = self.outer.frame
@@ -62,9 +65,20 @@ class Iteration:
             return self._below_iter()
         return self.names()[name] if name in _OWN_NAMES else NO_NAME
 
+    def has(self, name: str) -> bool:
+        """Whether `names` or `iterators` has it."""
+        if name in _OWN_NAMES or (self.frame is not None and name in self.frame.beside):
+            return True
+        return self.item(name) is not NO_NAME
+
     def _below_iter(self) -> dict[str, object]:
-        below = {} if self.frame is None else self.frame.below_iter
-        return {**self.iterators(), **self._scopes(), **below, **self._place()}
+        frame = self.frame
+        if frame is None or self.outer is not None or self.scope:
+            below = {} if frame is None else frame.below_iter
+            return {**self.iterators(), **self._scopes(), **below, **self._place()}
+        if self._seen is None:  # as most rows of a frame are: all of their tasks see the same
+            self._seen = {self.iterator: self.value, **frame.below_iter, **self._place()}
+        return self._seen
 
     def _place(self) -> dict[str, object]:
         index, total = self.index, self.total

@@ -190,7 +190,8 @@ class Pipeline:
             began = self._stopwatch()
             end = await (self._run_task(run, task) if task.loop is None else self._run_loop(run, task, task.loop))
             if run.around is None:  # the whole of a task's loop, and not its items once more
-                run.times.of(task.label, task.tool.kind).task_seconds += self._stopwatch() - began
+                spent = run.times.tasks.get(task.label) or run.times.of(task.label, task.tool.kind)
+                spent.task_seconds += self._stopwatch() - began
             if end is not None:
                 return end
         return run.ended()

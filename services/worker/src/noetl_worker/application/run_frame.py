@@ -283,6 +283,8 @@ class RunFrame:
 
 def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
     """As many rows as fit, and one in any case; the rest goes to a follow-up frame."""
+    if len(encode(list(rows))) <= max_bytes:  # which is more than all of them
+        return list(rows)
     taken: list[JsonValue] = []
     size = 0
     for row in rows:

@@ -95,6 +95,17 @@ class PipelineScope:
             return steps[name]
         return self.variables[name] if name in self.variables else outer.get(name, NO_NAME)
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a name, without what it stands for."""
+        if name in self.outer or name in self.variables or name in self.results or name in self.step_scope:
+            return True
+        if name in _OWN_NAMES and (name != "output" or self.output is not None):
+            return True
+        if self.iteration is not None and self.iteration.has(name):
+            return True
+        steps = self.outer.get("steps")
+        return bool(steps) and isinstance(steps, Mapping) and name in steps
+
     def _own(self, name: str, label: str, attempt: int) -> object:
         match name:
             case "output" if self.output is not None:

@@ -26,28 +26,30 @@ class TaskNames(Mapping[str, object]):
         self._has_all = False
 
     def __getitem__(self, name: str) -> object:
-        found = self._asked.get(name, _NOT_ASKED)
-        if found is _NOT_ASKED:
-            found = self._found(name)
+        found = self.get(name, NO_NAME)
         if found is NO_NAME:
             raise KeyError(name)
         return found
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._found(name) is not NO_NAME
+        if not isinstance(name, str):
+            return False
+        found = self._asked.get(name, _NOT_ASKED)
+        if found is not _NOT_ASKED or self._has_all:
+            return found is not _NOT_ASKED and found is not NO_NAME
+        if self._scope.has(name):
+            return True
+        self._asked[name] = NO_NAME
+        return False
 
     def get(self, name: str, default: object = None) -> object:
         """As of any mapping, without an error in between."""
-        found = self._found(name)
-        return default if found is NO_NAME else found
-
-    def _found(self, name: str) -> object:
         found = self._asked.get(name, _NOT_ASKED)
-        if found is _NOT_ASKED and self._has_all:
-            return NO_NAME
         if found is _NOT_ASKED:
+            if self._has_all:
+                return default
             found = self._asked[name] = self._scope.name(name, label=self._label, attempt=self._attempt)
-        return found
+        return default if found is NO_NAME else found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.all())

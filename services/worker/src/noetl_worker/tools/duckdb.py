@@ -58,7 +58,7 @@ class DuckdbTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with CallLimit(timeout_seconds) as limit:
+            with CallLimit(timeout_seconds) as limit:
                 async with self._sessions.session(config.owner, database=database, prepare=prepare) as session:
                     for place, statement in enumerate(statements, start=1):
                         if config.call.chunks is not None and place == len(statements):

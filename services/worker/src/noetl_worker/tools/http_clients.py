@@ -19,7 +19,7 @@ from noetl_worker.tools.call_failed import failed
 from noetl_worker.tools.http_address import HttpAddress
 from noetl_worker.tools.http_connections import QuietConnections
 from noetl_worker.tools.http_request import HttpRequest
-from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, Transport, tls_context
+from noetl_worker.tools.http_transport import HttpNotSent, HttpResponse, Proxies, Transport, WholeResponse, tls_context
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _SAME_METHOD: Final = frozenset({307, 308})
@@ -92,13 +92,19 @@ class HttpClients:
         transport = self._transports.get(options.verify_ssl)
         if transport is None or self._is_closed:
             transport = await self._transport(options)
-        async with CallLimit(options.timeout_seconds):
+        with CallLimit(options.timeout_seconds):
             if options.follow_redirects:
                 response = await self._answer(transport, request, secrets)
             else:
                 response = await transport.send(request)
+            most = self.limits.max_response_bytes
+            if isinstance(response, WholeResponse):  # as most are
+                (head, content), address = response
+                is_whole, seconds = len(content) <= most, time.monotonic() - started
+                said = head.status_code, head.reason, head.headers, head.encoding
+                return HttpReply(*said, address, content if is_whole else content[:most], is_whole, seconds)
             try:
-                content, is_complete = await response.whole(self.limits.max_response_bytes)
+                content, is_complete = await response.whole(most)
                 return reply_of(response, content, is_complete=is_complete, elapsed_seconds=time.monotonic() - started)
             finally:
                 response.close()
@@ -109,7 +115,7 @@ class HttpClients:
     ) -> AsyncIterator[HttpResponse]:
         """As `exchange`, for who reads the body piece by piece; the time counts until that is done."""
         transport = await self._transport(options)
-        async with CallLimit(options.timeout_seconds):
+        with CallLimit(options.timeout_seconds):
             if options.follow_redirects:
                 response = await self._answer(transport, request, secrets)
             else:

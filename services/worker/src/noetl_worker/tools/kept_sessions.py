@@ -37,6 +37,11 @@ class KeptSessions:
         known = self._by_task.get(of_task)
         return None if known is None else self._taken(of_task, known, -1).connection
 
+    def last(self, of_task: FrameTask) -> Connection | None:
+        """As `own`, which stays where it is."""
+        known = self._by_task.get(of_task)
+        return None if known is None else known[-1].connection
+
     def foreign(self) -> Connection | None:
         """Any, to be reset."""
         for of_task, known in self._by_task.items():

@@ -52,11 +52,10 @@ class NatsTool:
         target = await self._target(config)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         try:
-            async with (
-                CallLimit(timeout_seconds),
-                self._connections.connection(target) as client,
-            ):
-                return Outcome(data=await OPERATIONS[call.operation](client.jetstream(timeout=timeout_seconds), call))
+            with CallLimit(timeout_seconds):
+                async with self._connections.connection(target) as client:
+                    jetstream = client.jetstream(timeout=timeout_seconds)
+                    return Outcome(data=await OPERATIONS[call.operation](jetstream, call))
         except (errors.Error, OSError) as exc:
             return nats_failure(exc, timeout_seconds=timeout_seconds)
         except NoetlError as exc:  # too many connections, or the worker is stopping

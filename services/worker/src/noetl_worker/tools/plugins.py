@@ -100,7 +100,7 @@ class GuardedTool:
         """The tool's outcome, if it comes to one."""
         seconds = self._default_timeout_seconds if call.timeout_seconds is None else call.timeout_seconds
         try:
-            async with CallLimit(seconds) as limit:
+            with CallLimit(seconds) as limit:
                 outcome: object = await self._tool.run(call)
         except TemplateFailed:
             raise

@@ -65,7 +65,7 @@ class PostgresTool:
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         ends: list[StatementEnd] = []
         try:
-            async with CallLimit(timeout_seconds) as limit:
+            with CallLimit(timeout_seconds) as limit:
                 await self._run_all(
                     statements,
                     ends,

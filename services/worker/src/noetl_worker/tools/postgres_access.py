@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import NamedTuple
 
 from noetl_core.errors import NoetlError
 
 from noetl_worker.application.credentials import AuthInvalid, Credential, Credentials
-from noetl_worker.application.frame_credentials import made_of
+from noetl_worker.application.frame_credentials import keep_for_name, kept_for_name, made_of
+from noetl_worker.application.known_secrets import KnownSecrets
 from noetl_worker.application.open_frame import FrameTask
 from noetl_worker.application.outcome import ErrorKind, Outcome
 from noetl_worker.tools.call_failed import CallFailed, credential_failed, failed
@@ -16,7 +18,14 @@ from noetl_worker.tools.postgres_pools import PoolKey, PostgresPools
 from noetl_worker.tools.postgres_sessions import Connection
 from noetl_worker.tools.postgres_target import postgres_target
 from noetl_worker.tools.sql_results import SqlError
-from noetl_worker.tools.tool_config import ToolConfig
+from noetl_worker.tools.tool_config import ToolConfig, secrets_of
+
+
+class _KeptPool(NamedTuple):
+    """What rows of a frame have in common that name the same credential."""
+
+    key: PoolKey
+    secrets: KnownSecrets
 
 
 async def _credential_of(config: ToolConfig, credentials: Credentials) -> Credential:
@@ -34,12 +43,22 @@ async def pool_of(
     config: ToolConfig, credentials: Credentials, pools: PostgresPools, *, max_size: int | None = None
 ) -> PoolKey:
     """The pool of the database that `auth` names, for whose call it is: the same for all rows of a frame."""
+    call, name = config.call, config.credential_name
+    what = "pool" if max_size is None else f"pool of {max_size}"
+    known = kept_for_name(call.tenant_id, call.organization_id, name, what) if name else None
+    if isinstance(known, _KeptPool):
+        config.secrets.add_all(known.secrets)
+        return known.key
     credential = await _credential_of(config, credentials)
 
     def key(credential: Credential) -> PoolKey:
         return pools.key(config.owner, postgres_target(credential), max_size=max_size)
 
-    return made_of(credential, "pool" if max_size is None else f"pool of {max_size}", key)
+    pool = made_of(credential, what, key)
+    if name:
+        kept = _KeptPool(pool, made_of(credential, "secrets", secrets_of))
+        keep_for_name(call.tenant_id, call.organization_id, name, what, kept)
+    return pool
 
 
 class LentConnection:
@@ -59,7 +78,7 @@ class LentConnection:
     async def __aenter__(self) -> Connection:
         """Every way in which it cannot be had is an outcome."""
         try:
-            return await self._pooled.__aenter__()
+            return self._pooled.left_one() or await self._pooled.__aenter__()
         except DRIVER_ERRORS as exc:
             raise sql_failed(sql_error(exc)) from exc
         except NoetlError as exc:  # too many pools, or the worker is stopping
@@ -69,6 +88,8 @@ class LentConnection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """What the call did counts, however this goes."""
+        if kind is None and self._pooled.has_left():
+            return
         try:
             await self._pooled.__aexit__(kind, error, trace)
         except DRIVER_ERRORS:

@@ -72,6 +72,30 @@ class PooledConnection:
         self.is_left_as_it_is = False
         """For the next call of the same task, if there is one."""
 
+    def left_one(self) -> Connection | None:
+        """One that a call of the same task has left as this one wants it: there is nothing to wait for."""
+        if self._of_task is None:
+            return None
+        shared = self._pools.shared
+        entry = shared.begin_use(self._key, self._open)
+        sessions = entry.resource
+        connection = None if sessions is None else sessions.take_left(self._of_task, self._settings())
+        if connection is None:
+            shared.end_use(self._key, entry)
+        else:
+            self._entry, self._connection = entry, connection
+        return connection
+
+    def has_left(self) -> bool:
+        """To the next call of the same task, if that may be, without waiting for anything."""
+        sessions, of_task = self._entry.resource, self._of_task
+        if not self.is_left_as_it_is or of_task is None or sessions is None:
+            return False
+        if not sessions.leave(self._connection, of_task):
+            return False
+        self._pools.shared.end_use(self._key, self._entry)
+        return True
+
     async def __aenter__(self) -> Connection:
         """Taken from the pool, and set for the call."""
         shared, wait_seconds = self._pools.shared, self._pools.limits.wait_seconds
@@ -94,10 +118,8 @@ class PooledConnection:
         if sessions is None:
             raise AssertionError("nothing was taken")
         try:
-            may_be_left = self.is_left_as_it_is and kind is None
-            if not (may_be_left and self._of_task is not None and sessions.leave(self._connection, self._of_task)):
-                wait_seconds = min(self._pools.limits.wait_seconds, self._timeout_seconds)
-                await sessions.give_back(self._connection, wait_seconds=wait_seconds, has_failed=kind is not None)
+            wait_seconds = min(self._pools.limits.wait_seconds, self._timeout_seconds)
+            await sessions.give_back(self._connection, wait_seconds=wait_seconds, has_failed=kind is not None)
         finally:
             shared.end_use(self._key, self._entry)
 

@@ -32,6 +32,14 @@ TIDYING_SECONDS: Final = 30.0
 _DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
 
 
+class _Places(asyncio.Semaphore):
+    """How many connections there may be."""
+
+    def take(self) -> None:
+        """One that is free, as whoever takes it has just seen (`locked`)."""
+        self._value -= 1
+
+
 class PostgresSessions:
     """A connection has one user at a time; one that nobody has used for a while is closed."""
 
@@ -44,7 +52,7 @@ class PostgresSessions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._connect = connect
-        self._places = asyncio.Semaphore(max_size)
+        self._places = _Places(max_size)
         self._max_size = max_size
         self._idle_seconds = idle_seconds
         self._clock = clock
@@ -67,7 +75,7 @@ class PostgresSessions:
         """A connection that is set so; raises what the driver raises, and TimeoutError if none is free in time."""
         connection = None if self._places.locked() else self._idle_one(of_task)
         if connection is not None:
-            await self._places.acquire()
+            self._places.take()
         elif self._is_closing:
             raise asyncpg.InterfaceError("pool is closing")
         else:
@@ -78,6 +86,17 @@ class PostgresSessions:
         except BaseException:
             await self.give_back(connection, wait_seconds=wait_seconds, has_failed=True)
             raise
+        return connection
+
+    def take_left(self, of_task: FrameTask, settings: str) -> Connection | None:
+        """One that a call of the same task has left, and that is set so already; nothing of this waits."""
+        if not self._kept or self._places.locked():
+            return None
+        connection = self._kept.last(of_task)
+        if connection is None or connection.is_closed() or not self._settings.has(connection, settings):
+            return None
+        self._kept.own(of_task)
+        self._places.take()
         return connection
 
     async def give_back(self, connection: Connection, *, wait_seconds: float, has_failed: bool) -> None:
@@ -203,7 +222,7 @@ class PostgresSessions:
         """Unless it is in use again; where somebody waits for a place, that is who takes and resets it."""
         kept = None if self._places.locked() else self._kept.longest_resting(of_task, until=until)
         if kept is not None:
-            await self._places.acquire()
+            self._places.take()
             with contextlib.suppress(*_DRIVER_ERRORS):  # it is closed then
                 await self._reset(kept.connection, TIDYING_SECONDS)
 

@@ -133,7 +133,7 @@ class PythonProcess:
         """Send one request and wait for its end, whichever that is. Who is cancelled here must kill the child."""
         self.calls += 1
         try:
-            async with CallLimit(timeout_seconds):
+            with CallLimit(timeout_seconds):
                 frame = await self._channel.request(message)
         except TimeoutError:
             self.kill()

@@ -24,6 +24,10 @@ class SessionSettings:
         """It is closed."""
         self._by_connection.pop(connection, None)
 
+    def has(self, connection: Connection, settings: str) -> bool:
+        """Whether a session is set so."""
+        return self._by_connection.get(connection) == settings
+
     async def want(self, connection: Connection, settings: str) -> None:
         """Have a session of these settings."""
         if self._by_connection.get(connection) != settings:

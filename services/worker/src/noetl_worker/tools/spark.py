@@ -87,7 +87,7 @@ class SparkTool:
         except Unavailable as exc:
             raise failed(ErrorKind.UNKNOWN, "SPARK_UNAVAILABLE", exc.message, retryable=True) from exc
         try:
-            async with CallLimit(timeout_seconds) as limit:
+            with CallLimit(timeout_seconds) as limit:
                 return await self._sessions.run(asked)
         except TimeoutError:
             if not limit.expired():

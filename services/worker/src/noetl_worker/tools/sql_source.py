@@ -21,7 +21,10 @@ _ENCODED = ("command_b64", "query_b64")
 
 async def sql_statements(config: ToolConfig, scripts: ScriptSources) -> list[str]:
     """The statements to run, in order; there is at least one."""
-    texts = await _texts(config, scripts)
+    if "script" in config.call.config and "script" in config:
+        texts = _as_texts(config.call.render(await scripts.load(config)), "script")
+    else:
+        texts = _written_texts(config)
     if len(texts) == 1:
         statements = split_statements(texts[0])
     else:
@@ -31,10 +34,8 @@ async def sql_statements(config: ToolConfig, scripts: ScriptSources) -> list[str
     return statements
 
 
-async def _texts(config: ToolConfig, scripts: ScriptSources) -> list[str]:
+def _written_texts(config: ToolConfig) -> list[str]:
     written = config.call.config
-    if "script" in written and "script" in config:
-        return _as_texts(config.call.render(await scripts.load(config)), "script")
     for key in _ENCODED:
         encoded = config.text(key) if key in written else None
         if encoded:

@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.errors import NoetlError
+from noetl_core.playbook.expressions import is_plain
 
 from noetl_worker.application.credentials import Auth, Credential, Credentials, resolve_auth
 from noetl_worker.application.frame_credentials import made_of
@@ -93,6 +94,12 @@ class ToolConfig:
         """Whether the call, or this part of its configuration, has an `auth`."""
         return self.call.auth is not None or self.call.config.get("auth") is not None
 
+    @property
+    def credential_name(self) -> str | None:
+        """If `auth` is nothing but the name of a credential, the same for all rows."""
+        written = self.call.config.get("auth") if self.call.auth is None else self.call.auth
+        return written if isinstance(written, str) and is_plain(written) else None
+
     async def auth(self, credentials: Credentials) -> Auth:
         """The credentials of the call, or of a part of its configuration; their secrets are known from here on."""
         written = self.call.config.get("auth") if self.call.auth is None else self.call.auth
@@ -103,7 +110,7 @@ class ToolConfig:
         except NoetlError as exc:
             raise credential_failed(exc) from exc
         for credential in resolved.all:
-            self.secrets.add_all(made_of(credential, "secrets", _secrets_of))
+            self.secrets.add_all(made_of(credential, "secrets", secrets_of))
         return resolved
 
     def below(self, key: str) -> ToolConfig:
@@ -135,7 +142,8 @@ class _RenderedCall(ToolCall):
         return self.config.get(key)
 
 
-def _secrets_of(credential: Credential) -> KnownSecrets:
+def secrets_of(credential: Credential) -> KnownSecrets:
+    """What nobody may be told of a credential."""
     secrets = KnownSecrets()
     secrets.add_fields(credential.data)
     return secrets

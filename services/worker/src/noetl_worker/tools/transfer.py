@@ -42,7 +42,7 @@ class TransferTool:
         config = ToolConfig(call)
         timeout_seconds = config.timeout_seconds(default=self._default_timeout_seconds)
         try:
-            async with CallLimit(timeout_seconds) as limit:
+            with CallLimit(timeout_seconds) as limit:
                 outcome = await self._transfer(config, timeout_seconds)
         except CallFailed as exc:
             outcome = exc.outcome
