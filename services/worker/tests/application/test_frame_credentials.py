@@ -18,6 +18,8 @@ from noetl_worker.application.frame_credentials import (
     FetchedOncePerFrame,
     credentials_of_frame,
     forget_credentials,
+    keep_for_name,
+    kept_for_name,
     made_of,
 )
 from noetl_worker.application.frame_limits import CallLimit
@@ -175,3 +177,44 @@ async def test_what_was_begun_in_a_frame_and_outlives_it_keeps_none_of_its_crede
     assert not alive
     calls.put("second")
     assert await outliving == "second"
+
+
+async def test_what_is_kept_under_a_name_is_as_old_as_its_credential_may_be() -> None:
+    calls = Calls()
+
+    def kept() -> object:
+        return kept_for_name("t", "o", "db", "pool")
+
+    with credentials_of_frame():
+        keep_for_name("t", "o", "db", "pool", "of nothing")
+        assert kept() is None, "nobody has fetched it"
+        await calls.credential()
+        keep_for_name("t", "o", "db", "pool", "first")
+        assert kept() == "first"
+        assert [kept_for_name(*other, "pool") for other in (("u", "o", "db"), ("t", "p", "db"), ("t", "o", "d"))] == [
+            None
+        ] * 3
+        calls.now = KEPT_SECONDS
+        assert kept() == "first"
+        calls.now = KEPT_SECONDS + 0.001
+        assert kept() is None
+        await calls.credential()
+        assert kept() is None, "what there was, was made of another one"
+        keep_for_name("t", "o", "db", "pool", "second")
+        forget_credentials()
+        assert kept() is None
+        await calls.credential()
+        keep_for_name("t", "o", "db", "pool", "third")
+    assert kept() is None
+    keep_for_name("t", "o", "db", "pool", "outside")
+    assert kept() is None
+
+
+async def test_rows_with_names_of_their_own_are_not_all_kept() -> None:
+    calls = Calls()
+    with credentials_of_frame():
+        await calls.credential()
+        for number in range(MOST_MADE + 1):
+            keep_for_name("t", "o", "db", f"pool of {number}", number)
+        kept = [kept_for_name("t", "o", "db", f"pool of {number}") for number in range(MOST_MADE + 1)]
+    assert [one for one in kept if one is not None] == [MOST_MADE]

@@ -342,3 +342,35 @@ async def test_closing_closes_those_that_were_left_as_well() -> None:
     assert [session.is_ended for session in server.given] == [True]
     with pytest.raises(asyncpg.InterfaceError):
         await take_for(sessions, task)
+
+
+async def test_what_a_call_of_the_same_task_has_left_is_taken_without_waiting_if_it_is_set_so() -> None:
+    server = Server()
+    sessions, of_task = server.sessions(), FrameTask(OpenFrame(), "save")
+    session = await take(sessions)
+    assert sessions.take_left(of_task, LIMITS) is None
+    assert sessions.leave(session, of_task)
+
+    others = sessions.take_left(FrameTask(of_task.frame, "other"), LIMITS), sessions.take_left(of_task, "SET other")
+    own = sessions.take_left(of_task, LIMITS)
+    again = sessions.take_left(of_task, LIMITS)
+
+    assert (others, own, again) == ((None, None), session, None)
+    assert session.asked == [LIMITS]
+    await give_back(sessions, session)
+    await sessions.close()
+
+
+async def test_what_was_left_is_not_taken_if_it_is_lost_or_if_others_wait_for_a_place() -> None:
+    server = Server()
+    sessions, of_task = server.sessions(max_size=1), FrameTask(OpenFrame(), "save")
+    first = await take(sessions)
+    waiting = asyncio.create_task(take(sessions))
+    await asyncio.sleep(0)
+    assert sessions.leave(first, of_task)
+    assert sessions.take_left(of_task, LIMITS) is None, "its place is for who waits"
+    second = await waiting
+
+    assert sessions.leave(second, of_task)
+    second.is_ended = True
+    assert sessions.take_left(of_task, LIMITS) is None
