@@ -115,6 +115,10 @@ class AnsweredConnection(ResponseHandler):
         )
 
 
+def _connection(loop: asyncio.AbstractEventLoop) -> ResponseHandler:
+    return AnsweredConnection(loop)
+
+
 class QuietConnections(aiohttp.TCPConnector):
     """A pool that gives away no idle connection on which the server has hung up, or spoken without being asked.
 
@@ -123,7 +127,7 @@ class QuietConnections(aiohttp.TCPConnector):
 
     def __init__(self, *, context: ssl.SSLContext, limit: int, idle_seconds: float) -> None:
         super().__init__(ssl=context, limit=limit, keepalive_timeout=idle_seconds, use_dns_cache=False)
-        self._factory = functools.partial[ResponseHandler](AnsweredConnection, loop=self._loop)
+        self._factory = functools.partial(_connection, loop=self._loop)
 
     @property
     def is_waited_for(self) -> bool:
