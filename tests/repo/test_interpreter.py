@@ -66,8 +66,17 @@ def test_the_next_fit_one_is_taken_and_said_if_the_first_is_not(tmp_path: Path) 
     assert f"taking {third} instead of {first} (built without optimisation)" in said
 
 
+def test_a_slow_one_is_better_than_none(tmp_path: Path) -> None:
+    first = _interpreter(tmp_path / "a b", reason="built without optimisation")
+    assert _chosen(tmp_path / "a b") == (str(first), "")
+    _interpreter(tmp_path / "old", reason="older than 3.11")
+    chosen, said = _chosen(tmp_path / "old", tmp_path / "a b")
+    assert chosen == str(first)
+    assert "(older than 3.11)" in said
+
+
 def test_without_a_fit_one_it_is_what_path_says(tmp_path: Path) -> None:
-    _interpreter(tmp_path / "a", reason="built without optimisation")
-    assert _chosen(tmp_path / "a") == ("python3", "")
+    first = _interpreter(tmp_path / "a", reason="older than 3.11")
+    assert _chosen(tmp_path / "a") == (str(first), "")
     (tmp_path / "none").mkdir()
     assert _chosen(tmp_path / "none") == ("python3", "")

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pytest
+from noetl_contracts.messages import pack_events
+from noetl_contracts.subjects import event_subject
 from noetl_core.append import Appended, AppendRequest, Fence, Hint, PreparedRequest, StreamAppend, StreamStart
 from noetl_core.catalog import to_draft
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NotFound, NotOwner, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
 from noetl_core.payloads import PayloadRef
-from noetl_core.ports.bus import Message
+from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.steering import SteerAction, Steered
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
+from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.wake_workers import MAX_WAITING, WakeWorkers
+from noetl_planner.entrypoints.event_consumer import hand_over
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
@@ -181,8 +186,20 @@ async def test_a_start_that_comes_later_than_what_was_told_of_it_is_decided_when
     await planning.actors.stop()
 
 
-async def test_a_start_that_the_bus_brings_before_the_refusal_arrives_is_read_from_the_log(
-    monkeypatch: pytest.MonkeyPatch,
+def by_the_bus(planning: Planning, start: Start) -> None:
+    body, headers = pack_events([start.first], "")
+    subject = event_subject(tenant_id="t", organization_id="o", execution_id=start.execution_id, shard=0)
+    delivery = Delivery(subject=subject, body=body, headers=headers, receipt="")
+    hand_over(delivery, planning.actors, PlannerMetrics(MetricSet()))
+
+
+def by_a_look_at_heads(planning: Planning, start: Start) -> None:
+    planning.actors.expect(start.execution_id, 1, terminal=False)
+
+
+@pytest.mark.parametrize("told", [by_the_bus, by_a_look_at_heads])
+async def test_a_start_that_is_published_before_its_refusal_arrives_is_read_from_the_log(
+    monkeypatch: pytest.MonkeyPatch, told: Callable[[Planning, Start], None]
 ) -> None:
     planning = Planning()
     start = await planning.prepare()
@@ -193,7 +210,7 @@ async def test_a_start_that_the_bus_brings_before_the_refusal_arrives_is_read_fr
             return await append(request)
         refused.set()
         await planning.log.commit([start.prepared], at=start.at)
-        planning.actors.take(start.execution_id, start.first)
+        told(planning, start)
         raise NotFound("execution", start.execution_id)
 
     monkeypatch.setattr(planning.log, "append", overtaken_by_the_bus)
@@ -203,6 +220,57 @@ async def test_a_start_that_the_bus_brings_before_the_refusal_arrives_is_read_fr
 
     assert planning.unfounded() == 1
     assert planning.types(start.execution_id).count("command.issued") == 1
+    await planning.actors.stop()
+
+
+async def test_whoever_asks_for_what_is_hearsay_is_answered_from_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = Planning()
+    start = await planning.prepare()
+    append = planning.log.append
+    pausing: list[asyncio.Task[Steered]] = []
+
+    async def committed_meanwhile(request: AppendRequest) -> tuple[Appended, ...]:
+        if pausing:
+            return await append(request)
+        await planning.log.commit([start.prepared], at=start.at)
+        pause = planning.actors.steer(start.execution_id, SteerAction.PAUSE, by="ada", reason="")
+        pausing.append(asyncio.create_task(pause))
+        await asyncio.sleep(0)
+        raise NotFound("execution", start.execution_id)
+
+    monkeypatch.setattr(planning.log, "append", committed_meanwhile)
+    await planning.actors.notice(start.execution_id, [start.first])
+    await until(lambda: pausing and pausing[0].done(), seconds=30)
+
+    assert pausing[0].result().status == "PAUSED"
+    await planning.actors.stop()
+
+
+async def test_what_cannot_be_folded_harms_its_own_execution_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    planning = Planning()
+    execution_id, first = await planning.start()
+    accept, seen = Journal.accept, list[bool]()
+
+    def fails_once(journal: Journal, events: Sequence[StoredEvent]) -> None:
+        seen.append(True)
+        if len(seen) == 1:
+            raise RuntimeError("cannot fold that")
+        accept(journal, events)
+
+    monkeypatch.setattr(Journal, "accept", fails_once)
+    append, strangers = planning.log.append, list[int]()
+
+    async def looked_at(request: AppendRequest) -> tuple[Appended, ...]:
+        appended = await append(request)
+        asyncio.get_running_loop().call_soon(lambda: strangers.append(len(list(planning.actors.states()))))
+        return appended
+
+    monkeypatch.setattr(planning.log, "append", looked_at)
+    await planning.actors.notice(execution_id, [first])
+
+    await until(lambda: planning.actors.known_version(execution_id) == len(planning.types(execution_id)), seconds=30)
+    assert planning.types(execution_id).count("command.issued") == 1
+    assert strangers == [1]
     await planning.actors.stop()
 
 

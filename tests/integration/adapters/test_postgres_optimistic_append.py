@@ -376,3 +376,76 @@ async def test_a_start_that_was_told_of_and_lost_its_key_meanwhile_is_nowhere(
     (again,) = await ours.append(starting("k"))
     assert again.duplicate
     assert again.event.envelope().execution_id == winner.streams[0].execution_id
+
+
+async def test_a_key_that_was_found_to_be_taken_is_looked_at_before_anything_is_told_again(
+    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken
+) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
+    ours = replica(pool, overtaken, node=7)
+    await start(ours)
+    told: list[tuple[Appended, ...]] = []
+    await theirs.append(starting("k"))
+    with pytest.raises(errors.Overtaken):
+        await ours.append_ahead(starting("k"), told.append)
+
+    (again,) = await ours.append_ahead(starting("k"), told.append)
+
+    assert again.duplicate
+    assert len(told) == 1
+
+
+async def test_a_start_that_the_server_cannot_store_is_refused_like_any_other(
+    pool: ConnectionPool, overtaken: Overtaken
+) -> None:
+    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
+    ours = replica(pool, overtaken, node=7)
+    await start(ours)
+
+    with pytest.raises(errors.Overtaken):
+        await ours.append_ahead(starting("k\ud800"), lambda outcome: None)
+    with pytest.raises(errors.InvalidInput):
+        await ours.append(starting("k\ud800"))
+
+
+class Lost(Overtaken):
+    """Whose connection breaks with the next write, before the server has it or after that."""
+
+    def __init__(self, when: str) -> None:
+        super().__init__()
+        self.clock = ServerClock(monotonic=lambda: 1.0)
+        self._when = when
+        self.is_due = False
+
+    async def write(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
+        if self.is_due and self._when == "before":
+            connection.terminate()
+        written = await super().write(connection, view, numbered)
+        if self.is_due and self._when == "after":
+            connection.terminate()
+            raise ConnectionResetError("gone")
+        return written
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_was_told_of_an_append_with_an_unknown_end_is_true_or_about_nothing(
+    pool: ConnectionPool, when: str
+) -> None:
+    lost = Lost(when)
+    ours = replica(pool, lost, node=7)
+    await start(ours)
+    told: list[tuple[Appended, ...]] = []
+    asked = starting("k")
+
+    lost.is_due = True
+    with pytest.raises(errors.Unavailable):
+        await ours.append_ahead(asked, told.append)
+    lost.is_due = False
+
+    (again,) = await ours.append(starting("k"))
+    assert again.duplicate == (when == "after")
+    if when == "after":
+        assert again.event == told[0][0].event
+    else:
+        with pytest.raises(NotFound):
+            await ours.read(None, asked.streams[0].execution_id)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -89,14 +91,14 @@ class World:
             playbook_env={},
             metrics=ApiMetrics(self.metrics),
             on_started=self._notice,
-            append_ahead=self._append_ahead,
+            append_ahead=self.append_ahead,
         )
 
     def _notice(self, *told: Any) -> None:
         self.noticed.append(told)
         self.noticed_before_commit += told[0] not in self.log.streams
 
-    async def _append_ahead(self, request: AppendRequest, ahead: Ahead) -> tuple[Appended, ...]:
+    async def append_ahead(self, request: AppendRequest, ahead: Ahead) -> tuple[Appended, ...]:
         prepared, at = self.log.prepare(request), datetime.now(UTC)
         foreseen = self.log.foreseen(prepared, at=at)
         if foreseen is not None:
@@ -150,6 +152,24 @@ async def test_an_id_that_was_told_of_and_not_committed_is_never_used(world: Wor
     assert list(world.log.streams) == [used]
     assert await history(world.log, used) == (first,)
     assert decode(variables) == {"who": "world", "me": str(used)}
+
+
+async def test_a_start_is_told_of_in_the_name_of_its_own_call(world: World) -> None:
+    """Whoever commits works for many: the task that tells began with another call."""
+    told: list[str] = []
+    start = world.start
+
+    async def committed_elsewhere(request: AppendRequest, ahead: Ahead) -> tuple[Appended, ...]:
+        return await asyncio.create_task(world.append_ahead(request, ahead), context=Context())
+
+    start._append_ahead = committed_elsewhere
+    start._on_started = lambda *_: told.append(name.get())
+    name = ContextVar[str]("name")
+    name.set("ada's call")
+
+    await start(ADA, None, StartRequest(path="hello"))
+
+    assert told == ["ada's call"]
 
 
 async def test_children_are_told_of_when_they_exist(world: World) -> None:

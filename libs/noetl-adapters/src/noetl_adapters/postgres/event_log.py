@@ -82,11 +82,14 @@ class PostgresEventLog:
             view, numbered, (outcome,) = foreseen
             ahead(outcome)
             try:
-                if await self._optimistic.write(connection, view, numbered):
+                async with translated():
+                    is_written = await self._optimistic.write(connection, view, numbered)
+                if is_written:
                     self._remembered.learn(view, numbered)
                     return [outcome]
             except REFUSED_ROWS:
-                pass  # an index knows better: its start key, or its id, is somebody else's
+                # An index knows better: its id, or its start key, is somebody else's. That key is looked at next time.
+                self._remembered.learn_start_keys(numbered)
             self._remembered.forget(view)
         return [Overtaken("what was told of this append was not committed")]
 

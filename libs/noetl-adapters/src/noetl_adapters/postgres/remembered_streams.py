@@ -115,7 +115,7 @@ class RememberedStreams:
     def learn(self, view: LogView, numbered: Numbered) -> None:
         """What was just committed."""
         self._epochs.update(view.epochs)
-        self._remember_starts(numbered)
+        self.learn_start_keys(numbered)
         moved = [*numbered.heads, *(head for head, _ in numbered.created)]
         following: dict[int, _Stream] = {}
         for head in moved:
@@ -136,7 +136,8 @@ class RememberedStreams:
         while len(self._streams) > self._most:
             self._streams.popitem(last=False)
 
-    def _remember_starts(self, numbered: Numbered) -> None:
+    def learn_start_keys(self, numbered: Numbered) -> None:
+        """Keys that are taken, by these starts or, if those were refused, by others."""
         for _, start in numbered.created:
             if start.start_key:
                 self._start_keys[start.start_key] = None

@@ -16,7 +16,7 @@ from noetl_api.application.start_execution import Started, StartExecution, Start
 from noetl_api.application.steer_execution import SteerExecution
 from noetl_core.append import Ahead, Appended, AppendRequest, Fence, PreparedRequest
 from noetl_core.children.state import StartingCall
-from noetl_core.errors import Overtaken
+from noetl_core.errors import NoetlError, Overtaken
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.ports.steering import SteerAction, Steered
@@ -57,7 +57,9 @@ class ForeseeingDatabase:
             return committed
         ahead(foreseen)
         (outcome,) = await self._database.commit(requests, at=at)
-        return [outcome if outcome == foreseen else Overtaken("another one was first")]
+        if isinstance(outcome, NoetlError) or [one.event for one in outcome] != [one.event for one in foreseen]:
+            return [Overtaken("another one was first")]
+        return [foreseen]  # perhaps the answer to the second of two calls, which found what the first had written
 
 
 class ApiPorts:

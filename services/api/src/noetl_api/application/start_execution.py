@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -41,6 +43,7 @@ MAX_PAYLOAD_BYTES: Final = 1024 * 1024
 MAX_WORKLOAD_BYTES: Final = 4 * 1024 * 1024
 MAX_START_KEY_CHARACTERS: Final = 255
 MAX_REMEMBERED: Final = 256
+_UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +157,11 @@ class StartExecution:
             parent_call=_waiting(request),
         )
         told: list[StoredEvent] = []
+        context = copy_context()  # whoever commits works for many, and would tell it in the name of another call
 
         def tell(outcome: tuple[Appended, ...]) -> None:
             told.append(outcome[0].event)
-            self._on_started(execution_id, outcome[0].event, workload)
+            context.run(self._on_started, execution_id, outcome[0].event, workload)
 
         ahead = tell if may_tell_ahead else None
         first = await self._append(caller, owner, request, execution_id=execution_id, content=content, ahead=ahead)
@@ -290,8 +294,8 @@ class StartExecution:
 
 def check_start_key(key: str) -> None:
     """A start key of a caller."""
-    if len(key) > MAX_START_KEY_CHARACTERS or "\0" in key:
-        raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, and no U+0000")
+    if len(key) > MAX_START_KEY_CHARACTERS or _UNSTORABLE.search(key):
+        raise InvalidInput(f"a start key has at most {MAX_START_KEY_CHARACTERS} characters, no U+0000, no surrogates")
     if key.startswith(CALL_KEYS):
         raise InvalidInput(f"start keys below {CALL_KEYS!r} belong to calls of NoETL itself")
 

@@ -90,6 +90,7 @@ class Actor:
         self._journal = Journal(execution_id)
         self._appended: Sequence[StoredEvent] = ()
         """By the last turn, and not folded yet."""
+        self._unfoldable: Exception | None = None
         self._planner: TurnPlanner | None = None
         self._events: dict[int, StoredEvent] = {}
         self._asks: deque[Ask] = deque()
@@ -100,7 +101,7 @@ class Actor:
         self._is_hearsay = False
         """Whether all that is known was told ahead of its commit, which may still come to nothing."""
         self._published_version = 0
-        """What came by the bus is in the log, whatever was said about it before."""
+        """What came by the bus, or was seen as a head, is in the log, whatever was said about it before."""
         self._failures = 0
         self._outages = 0
         self._task: asyncio.Task[None] | None = None
@@ -122,6 +123,11 @@ class Actor:
         """Version up to which the log is known."""
         self._fold_appended()
         return self._journal.known_version
+
+    @property
+    def proven_version(self) -> int:
+        """Version up to which the log is known to be so; 0 for hearsay."""
+        return 0 if self._is_hearsay else self.known_version
 
     @property
     def is_stuck(self) -> bool:
@@ -159,6 +165,7 @@ class Actor:
 
     def expect(self, version: int) -> None:
         """The head of the stream is known to be at least here."""
+        self._published_version = max(self._published_version, version)
         if version > self.known_version or not self._journal.is_settled:
             self._wanted_version = max(self._wanted_version, version)
             self._wake()
@@ -236,7 +243,7 @@ class Actor:
                     return  # The next owner goes on from the log.
                 except Exception as exc:
                     if self._is_hearsay and isinstance(exc, NotFound):
-                        self._forget(exc)
+                        self._forget()
                         continue
                     if not self._survives(exc):
                         return
@@ -260,9 +267,11 @@ class Actor:
         logger.error("planner.quarantined", execution_id=str(self.execution_id), reason=self.quarantined)
         return False
 
-    def _forget(self, unknown: NotFound) -> None:
-        """The log knows nothing of what was told: it is not committed yet, or never will be. The bus tells if it is."""
-        self._refuse_all(unknown)
+    def _forget(self) -> None:
+        """The log knew nothing of what was told: it was not committed yet, or never will be. The bus tells if it is.
+
+        Whoever asks for something has the log read once more: it may be there by now.
+        """
         self._journal = Journal(self.execution_id)
         self._planner = None
         self._told_workload = b""
@@ -424,12 +433,19 @@ class Actor:
         tell(turn)
         await asyncio.sleep(0)  # Whoever was answered goes on first, unless somebody wants to see what was folded.
         self._fold_appended()
+        if (failure := self._unfoldable) is not None:
+            self._unfoldable = None
+            raise failure
         return True
 
     def _fold_appended(self) -> None:
+        """Whoever looks first has it folded; what is wrong with it is for the turn to find out."""
         if self._appended:
             events, self._appended = self._appended, ()
-            self._journal.accept(events)
+            try:
+                self._journal.accept(events)
+            except Exception as exc:
+                self._unfoldable = exc
 
     async def _append_at_head(self, turn: Turn) -> Sequence[StoredEvent] | None:
         """What was appended; None if somebody else was first."""

@@ -273,9 +273,9 @@ class Actors:
         self._actor(execution_id).notice(events, workload)
 
     def known_version(self, execution_id: int) -> int:
-        """Up to where an execution is known here; 0 for one that is not."""
+        """Up to where an execution is known to stand in the log; 0 for one that is not."""
         actor = self._actors.get(execution_id)
-        return actor.known_version if actor is not None else 0
+        return actor.proven_version if actor is not None else 0
 
     def expect(self, execution_id: int, version: int, *, terminal: bool) -> None:
         """A head that moved; an execution that ended needs an actor only if it still has one."""

@@ -36,12 +36,13 @@ async def consume_events(
             if is_of_another_log(delivery.headers, log_branch()):
                 metrics.foreign_messages.inc()
             else:
-                _hand_over(delivery, actors, metrics)
+                hand_over(delivery, actors, metrics)
         if deliveries:
             await consumer.ack(deliveries)
 
 
-def _hand_over(delivery: Delivery, actors: Actors, metrics: PlannerMetrics) -> None:
+def hand_over(delivery: Delivery, actors: Actors, metrics: PlannerMetrics) -> None:
+    """To whom it concerns, unless it is known there; what is no event is counted and left."""
     try:
         execution_id = int(delivery.subject.split(".")[_EXECUTION_TOKEN])
         known = actors.known_version(execution_id)
