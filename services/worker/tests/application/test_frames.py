@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.append import Appended, AppendRequest
-from noetl_core.canonical import decode
+from noetl_core.canonical import MAX_DEPTH, JsonValue, decode
 from noetl_core.errors import Unavailable
 from noetl_core.fold import empty
 from noetl_core.payloads import PayloadRef
@@ -176,6 +176,10 @@ async def test_a_row_that_cannot_be_written_fails_alone() -> None:
 def test_rows_beyond_the_bytes_of_a_frame_are_left() -> None:
     assert within_bytes(["aaaa", "bbbb", "cccc"], 12) == ["aaaa", "bbbb"]
     assert within_bytes(["aaaa"], 1) == ["aaaa"]
+    deepest: JsonValue = 1
+    for _ in range(MAX_DEPTH):
+        deepest = [deepest]
+    assert within_bytes([deepest, 2], 10_000) == [deepest, 2]
 
 
 class Counting(InMemoryRuntime):

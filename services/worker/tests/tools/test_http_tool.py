@@ -254,6 +254,7 @@ async def test_all_but_get_have_an_idempotency_key(server: Server, tool: HttpToo
         ("text/plain", b"123", "123"),
         ("text/plain; charset=latin-1", b"\xe9", "é"),
         ("text/plain; charset=klingon", b"x", "x"),
+        ("text/plain; charset=undefined", b"x", "x"),
         ("application/octet-stream", b"\xff\x00", "\ufffd\x00"),
     ],
 )

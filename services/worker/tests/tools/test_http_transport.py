@@ -641,3 +641,13 @@ async def test_whoever_is_cancelled_takes_no_answer_from_others() -> None:
         assert (await exchange(request(server.url), clients=clients)).content == b"ok"
 
     assert (slow.cancelled(), server.connections) == (True, 2)
+
+
+async def test_who_asks_again_at_once_does_not_keep_others_from_the_only_connection() -> None:
+    async with wire() as one, wire() as other, HttpClients(HttpLimits(max_connections=1)) as clients:
+        waiting = asyncio.create_task(exchange(request(other.url), clients=clients))
+        async with asyncio.timeout(20.0):
+            while not waiting.done():
+                await exchange(request(one.url), clients=clients)
+
+        assert (await waiting).content == b"ok"

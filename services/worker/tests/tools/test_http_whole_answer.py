@@ -144,3 +144,24 @@ async def test_the_same_head_with_another_body_is_read_again_as_far_as_it_differ
         contents.append(whole and whole.content)
 
     assert contents == [b"{}", b"[]", b"[1]"]
+
+
+@pytest.mark.parametrize(
+    "kind", [b"text/html; charset*", b"a/b; charset*=\"''", b"text/plain; x*", b'a@b(; charset*\t="x']
+)
+async def test_a_type_that_cannot_be_made_sense_of_is_of_no_account(kind: bytes) -> None:
+    whole = await asyncio.wait_for(read_at_once(USUAL.replace(b"application/json", kind)), 30)
+
+    assert whole is not None
+    assert (whole.head.encoding, whole.content) == ("utf-8", b"{}")
+
+
+async def test_what_comes_before_it_was_asked_for_is_for_the_client() -> None:
+    """A server without time for requests may say so at once, and the loop may have read it before anybody asks."""
+    connection = AnsweredConnection(asyncio.get_running_loop())
+    asked(connection)
+    connection.data_received(USUAL.replace(b"200 OK", b"503 Full"))
+
+    assert await asyncio.wait_for(connection.ask(b"", has_body=True), 30) is None
+    message, _ = await asyncio.wait_for(connection.read(), 30)
+    assert (message.code, message.reason) == (503, "Full")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode
-from noetl_core.errors import NoetlError, NotFound
+from noetl_core.errors import NoetlError, NotCanonical, NotFound
 from noetl_core.executions.item_keys import item_key
 from noetl_core.playbook.expressions import TemplateFailed
 from noetl_core.playbook.model import LoopMode, Playbook, Step
@@ -283,8 +284,9 @@ class RunFrame:
 
 def within_bytes(rows: Sequence[JsonValue], max_bytes: int) -> list[JsonValue]:
     """As many rows as fit, and one in any case; the rest goes to a follow-up frame."""
-    if len(encode(list(rows))) <= max_bytes:  # which is more than all of them
-        return list(rows)
+    with suppress(NotCanonical):  # a row may be as deep as values may be, and a list of it is deeper
+        if len(encode(list(rows))) <= max_bytes:  # which is more than all of them
+            return list(rows)
     taken: list[JsonValue] = []
     size = 0
     for row in rows:

@@ -39,10 +39,10 @@ class AnsweredConnection(ResponseHandler):
         if transport is None or transport.is_closing():
             raise aiohttp.ServerDisconnectedError
         asking: asyncio.Future[WholeAnswer | None] = self._loop.create_future()
-        if has_body:
+        if has_body and not self._tail:
             self._asking = asking
-        else:
-            self._read_as_always(has_body=False)
+        else:  # what has come already, from a server that has no time for requests, is for the parser
+            self._read_as_always(has_body=has_body)
             asking.set_result(None)
         transport.write(written)
         return asking

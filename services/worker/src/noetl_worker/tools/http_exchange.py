@@ -89,7 +89,8 @@ class PlainExchanges:
                 raise aiohttp.ServerDisconnectedError
             whole = await protocol.ask(data, has_body=request.method != "HEAD")
             if whole is not None:
-                self._leave(place.origin, connection)
+                if not self._leave(place.origin, connection):
+                    await asyncio.sleep(0)  # whoever waits for a connection has it before we ask for the next one
                 return whole
             message, content = await protocol.read()
             while 100 <= message.code < 200 and message.code != 101:  # what is said before the response
@@ -120,17 +121,22 @@ class PlainExchanges:
         if self._giving_back is not None:
             self._giving_back.cancel()
 
-    def _leave(self, origin: str, connection: Connection) -> None:
-        """To the next request to this server; where it has answered before it was told all, to nobody."""
+    def _leave(self, origin: str, connection: Connection) -> bool:
+        """To the next request to this server; where it has answered before it was told all, to nobody.
+
+        False if somebody else waits for a connection.
+        """
         transport = connection.transport
+        is_waited_for = self._connections.is_waited_for
         if transport is None or transport.get_write_buffer_size():
             connection.close()
-        elif self._connections.is_waited_for or self._connections.closed:
+        elif is_waited_for or self._connections.closed:
             connection.release()
         else:
             self._left.setdefault(origin, []).append(connection)
             if self._giving_back is None:
                 self._giving_back = asyncio.get_running_loop().call_later(LEFT_SECONDS, self._give_back_in_time)
+        return not is_waited_for
 
     def _give_back_in_time(self) -> None:
         """Those that are in use will be left again."""

@@ -105,7 +105,7 @@ def parse_body(reply: HttpReply) -> JsonValue:
     """The JSON of a body, else its text."""
     try:
         text = reply.content.decode(reply.encoding, errors="replace")
-    except LookupError:  # a charset that Python does not know
+    except (LookupError, UnicodeError):  # a charset that Python does not know, or that is none for texts
         text = reply.content.decode(errors="replace")
     says_json = "json" in reply.headers.get("content-type", "").lower()
     if says_json or text.lstrip()[:1] in ("{", "["):

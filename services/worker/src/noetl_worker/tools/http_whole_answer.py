@@ -67,5 +67,9 @@ def answer_head(written: bytes) -> AnswerHead | None:
 
 @lru_cache(maxsize=1024)
 def charset(content_type: str) -> str:
-    """In which a body is written that says so of itself."""
-    return parse_content_type(content_type)[1].get("charset") or "utf-8"
+    """In which a body is written that says so of itself; what cannot be made sense of says nothing."""
+    try:
+        declared: object = parse_content_type(content_type)[1].get("charset")
+    except Exception:
+        return "utf-8"
+    return declared if isinstance(declared, str) and declared else "utf-8"
