@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -81,6 +82,7 @@ class PostgresEventLog:
                 return None
             view, numbered, (outcome,) = foreseen
             ahead(outcome)
+            await asyncio.sleep(0)  # it is on its way before the statement is spelt
             try:
                 async with translated():
                     is_written = await self._optimistic.write(connection, view, numbered)
