@@ -20,7 +20,7 @@ _BASH = shutil.which("bash") or "/bin/bash"
     [
         ((3, 10), True, "'--enable-optimizations'", "/usr/local", "older than 3.11"),
         ((3, 11), False, "", "/usr", "without the modules venv and ensurepip"),
-        ((3, 12), True, "'--enable-shared'", "/home/me/.pyenv/versions/3.12.1", "built without optimisation"),
+        ((3, 12), True, "'--enable-shared'", "/opt/pyenv/versions/3.12.1", "built without optimisation"),
         ((3, 12), True, "'--enable-optimizations' '--with-lto'", "/usr/local", ""),
         ((3, 11), True, "'--enable-shared'", "/usr", ""),
         ((3, 14), True, "'--enable-optimizations'", "/opt/python", ""),

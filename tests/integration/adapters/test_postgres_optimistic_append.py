@@ -338,12 +338,17 @@ def starting(key: str = "") -> AppendRequest:
     return request(new_id(), note("start"), start=StreamStart(start_key=key))
 
 
-async def test_a_start_is_told_as_it_is_stored_before_it_is(pool: ConnectionPool, overtaken: Overtaken) -> None:
+@pytest.fixture
+def foreseeing(pool: ConnectionPool, overtaken: Overtaken) -> GroupCommit:
+    """A replica that knows the server's clock from its first append on."""
     overtaken.clock = ServerClock(monotonic=lambda: 1.0)  # however long a round trip takes here, it was prompt
-    ours = replica(pool, overtaken, node=7)
+    return replica(pool, overtaken, node=7)
+
+
+async def test_a_start_is_told_as_it_is_stored_before_it_is(foreseeing: GroupCommit, overtaken: Overtaken) -> None:
     told: list[tuple[Appended, ...]] = []
     known: list[int] = []
-    await ours.append_ahead(starting(), told.append)
+    await foreseeing.append_ahead(starting(), told.append)
     assert told == []  # nothing is known of the server's clock yet
 
     async def count() -> None:
@@ -351,61 +356,53 @@ async def test_a_start_is_told_as_it_is_stored_before_it_is(pool: ConnectionPool
 
     overtaken.meanwhile = count
     asked = starting()
-    appended = await ours.append_ahead(asked, told.append)
+    appended = await foreseeing.append_ahead(asked, told.append)
 
     assert (known, told) == ([1], [appended])
-    assert await history(ours, asked.streams[0].execution_id) == (appended[0].event,)
+    assert await history(foreseeing, asked.streams[0].execution_id) == (appended[0].event,)
 
 
 async def test_a_start_that_was_told_of_and_lost_its_key_meanwhile_is_nowhere(
-    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken
+    foreseeing: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
 ) -> None:
-    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
-    ours = replica(pool, overtaken, node=7)
-    await start(ours)
+    await start(foreseeing)
     told: list[tuple[Appended, ...]] = []
     asked, winner = starting("k"), starting("k")
     overtaken.meanwhile = lambda: theirs.append(winner)
 
     with pytest.raises(errors.Overtaken):
-        await ours.append_ahead(asked, told.append)
+        await foreseeing.append_ahead(asked, told.append)
 
     assert len(told) == 1
     with pytest.raises(NotFound):
-        await ours.read(None, asked.streams[0].execution_id)
-    (again,) = await ours.append(starting("k"))
+        await foreseeing.read(None, asked.streams[0].execution_id)
+    (again,) = await foreseeing.append(starting("k"))
     assert again.duplicate
     assert again.event.envelope().execution_id == winner.streams[0].execution_id
 
 
 async def test_a_key_that_was_found_to_be_taken_is_looked_at_before_anything_is_told_again(
-    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken
+    foreseeing: GroupCommit, theirs: GroupCommit
 ) -> None:
-    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
-    ours = replica(pool, overtaken, node=7)
-    await start(ours)
+    await start(foreseeing)
     told: list[tuple[Appended, ...]] = []
     await theirs.append(starting("k"))
     with pytest.raises(errors.Overtaken):
-        await ours.append_ahead(starting("k"), told.append)
+        await foreseeing.append_ahead(starting("k"), told.append)
 
-    (again,) = await ours.append_ahead(starting("k"), told.append)
+    (again,) = await foreseeing.append_ahead(starting("k"), told.append)
 
     assert again.duplicate
     assert len(told) == 1
 
 
-async def test_a_start_that_the_server_cannot_store_is_refused_like_any_other(
-    pool: ConnectionPool, overtaken: Overtaken
-) -> None:
-    overtaken.clock = ServerClock(monotonic=lambda: 1.0)
-    ours = replica(pool, overtaken, node=7)
-    await start(ours)
+async def test_a_start_that_the_server_cannot_store_is_refused_like_any_other(foreseeing: GroupCommit) -> None:
+    await start(foreseeing)
 
     with pytest.raises(errors.Overtaken):
-        await ours.append_ahead(starting("k\ud800"), lambda outcome: None)
+        await foreseeing.append_ahead(starting("k\ud800"), lambda outcome: None)
     with pytest.raises(errors.InvalidInput):
-        await ours.append(starting("k\ud800"))
+        await foreseeing.append(starting("k\ud800"))
 
 
 class Lost(Overtaken):

@@ -33,14 +33,14 @@ _COPY_STREAM = re.compile(r"COPY\b.*\b(STDIN|STDOUT)\b", re.IGNORECASE | re.DOTA
 async def run_statement(connection: Connection, statement: str, *, max_bytes: int) -> StatementEnd:
     """What a statement gave. It is its own transaction, unless the statements before it have begun one."""
     if changes_rows_alone(statement):  # one round trip: there is nothing to be described first
-        return await changed(connection, statement, alone=True)
+        return await _changed(connection, statement, alone=True)
     keyword = first_keyword(statement)
     if keyword == "COPY" and _COPY_STREAM.search(without_comments(statement)):
         message = "COPY from and to the client is not possible here: use a transfer step"
         return StatementEnd(error=SqlError(kind=ErrorKind.SCHEMA, code="TOOL_CONFIG", message=message))
     try:
         if _gives_no_rows(keyword, statement):
-            return await changed(connection, statement)
+            return await _changed(connection, statement)
         prepared = await connection.prepare(statement)
         attributes = prepared.get_attributes()
         if not attributes:
@@ -66,7 +66,7 @@ async def run_statement(connection: Connection, statement: str, *, max_bytes: in
         return StatementEnd(error=sql_error(exc))
 
 
-async def changed(connection: Connection, statement: str, *, alone: bool = False) -> StatementEnd:
+async def _changed(connection: Connection, statement: str, *, alone: bool = False) -> StatementEnd:
     """What a statement has changed that gives no rows."""
     try:
         tag = await connection.execute(statement)
