@@ -189,6 +189,37 @@ async def test_the_row_and_the_head_are_asked_for_at_the_same_time(
     assert world.answered_from("projection") == 1
 
 
+async def test_who_gives_up_leaves_no_question_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = asyncio.Barrier(3)
+    given_up: set[str] = set()
+
+    async def never(name: str) -> None:
+        try:
+            await asked.wait()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.add(name)
+            raise
+
+    async def row(scope: Scope | None, execution_id: int) -> None:
+        await never("row")
+
+    async def head(scope: Scope | None, execution_id: int, *, limit: int) -> None:
+        await never("head")
+
+    monkeypatch.setattr(world.projections, "get_execution", row)
+    monkeypatch.setattr(world.log, "read", head)
+    asking = asyncio.create_task(world.query.get(ADA, None, world.execution_id))
+    async with asyncio.timeout(60):
+        await asked.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await asyncio.sleep(0)
+
+    assert given_up == {"row", "head"}
+
+
 async def test_a_row_of_an_ended_execution_needs_no_look_at_the_log(world: World) -> None:
     await world.happen(5)
     world.project(5)

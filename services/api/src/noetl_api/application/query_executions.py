@@ -91,8 +91,7 @@ class QueryExecutions:
         )
 
     async def _current(self, scope: Scope | None, execution_id: int) -> ExecutionView:
-        # Both at once: a row that is as new as the head was when it was asked for needs no second look at the log.
-        view, head = await asyncio.gather(self._projected(scope, execution_id), self._head(scope, execution_id))
+        view, head = await self._row_and_head(scope, execution_id)
         if view is not None and ExecutionStatus(view.status).is_final:
             self._metrics.query_source.labels("projection").inc()
             return view
@@ -118,6 +117,20 @@ class QueryExecutions:
                 break
             page = await self._log.read(scope, execution_id, from_version=state.stream_version + 1, limit=FOLD_PAGE)
         return execution_view(state)
+
+    async def _row_and_head(
+        self, scope: Scope | None, execution_id: int
+    ) -> tuple[ExecutionView | None, int | NoetlError]:
+        """Both at once: a row that is as new as the head was when it was asked for needs no second look at the log.
+
+        The row is waited for by the call itself. As a task it would wait for its turn on a busy loop twice more, before
+        it asks and before it is heard; the head is mostly there first.
+        """
+        heading = asyncio.create_task(self._head(scope, execution_id))
+        try:
+            return await self._projected(scope, execution_id), await heading
+        finally:
+            heading.cancel()
 
     async def _since(self, scope: Scope | None, execution_id: int, known: int, head: int) -> EventPage:
         """What follows on a version, from memory if that goes as far as the log did."""
