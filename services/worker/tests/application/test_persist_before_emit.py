@@ -21,6 +21,7 @@ from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import PATIENCE_SECONDS
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.prepared_result import MAX_SOON_SPELT, is_soon_spelt
+from noetl_worker.application.recently_stored import MOST_BYTES, SECONDS, RecentlyStored, SmallPayload
 from noetl_worker.application.result_refs import result_ref
 
 TABLES = ArrowTables()
@@ -336,3 +337,103 @@ async def test_a_result_that_names_payloads_says_so_for_those_who_collect_garbag
         assert list(documents_in(body)) == [(told.reference or {})["sha256"]]
     assert list(documents_in(encode({"result": plain.to_json()}))) == []
     assert result_ref(holding.reference or {}).sha256 == (holding.reference or {})["sha256"]
+
+
+# --- what was stored a moment ago ---------------------------------------------------------------------------
+
+
+class Twice:
+    """Stores things by a clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.store = UnreliableStore(refusals=0)
+        self.persist = PersistBeforeEmit(self.store, TABLES, sleep=self.store.sleep, clock=lambda: self.now)
+
+    async def put(self, body: bytes = b'{"n":1}', *, place: ResultPlace = PLACE, media_type: str = "") -> PayloadRef:
+        return await self.persist.put(place, body, media_type=media_type)
+
+
+async def test_the_same_few_bytes_are_not_stored_again_at_once() -> None:
+    twice = Twice()
+    first = await twice.put()
+    twice.now += SECONDS - 1
+
+    assert await twice.put() == first
+    assert twice.store.puts == 1
+
+
+async def test_after_a_while_they_are_stored_again_which_mends_them() -> None:
+    twice = Twice()
+    ref = await twice.put()
+    twice.store.objects[ref.uri] = b"damaged"
+    twice.now += SECONDS
+
+    assert await twice.put() == ref
+    assert twice.store.objects[ref.uri] == b'{"n":1}'
+
+
+async def test_everybody_has_bytes_of_their_own() -> None:
+    twice = Twice()
+    places = [PLACE, replace(PLACE, tenant_id="rival"), replace(PLACE, organization_id="sales")]
+
+    refs = [await twice.put(place=place) for place in places]
+
+    assert twice.store.objects.keys() == {ref.uri for ref in refs}
+    assert len(twice.store.objects) == 3
+
+
+async def test_the_same_bytes_under_another_media_type_say_so() -> None:
+    twice = Twice()
+    await twice.put(media_type="application/json")
+
+    assert (await twice.put(media_type="text/plain")).media_type == "text/plain"
+
+
+async def test_bytes_that_could_not_be_stored_are_not_known() -> None:
+    store = UnreliableStore(refusals=1)
+    persist = PersistBeforeEmit(store, TABLES, retry_delays_seconds=())
+    with pytest.raises(Unavailable):
+        await persist.put(PLACE, b"1")
+
+    ref = await persist.put(PLACE, b"1")
+
+    assert store.objects[ref.uri] == b"1"
+
+
+async def test_the_time_that_a_slow_store_takes_counts() -> None:
+    class SlowStore(UnreliableStore):
+        async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
+            twice.now += SECONDS
+            return await super().put(
+                tenant_id=tenant_id, organization_id=organization_id, data=data, media_type=media_type
+            )
+
+    twice = Twice()
+    store = SlowStore(refusals=0)
+    twice.persist = PersistBeforeEmit(store, TABLES, clock=lambda: twice.now)
+    await twice.put()
+    await twice.put()
+
+    assert store.puts == 2
+
+
+async def test_large_bytes_and_those_of_which_there_are_copies_are_stored_each_time() -> None:
+    twice = Twice()
+    for _ in range(2):
+        await twice.put(b"x" * (MOST_BYTES + 1))
+    with_copies = PersistBeforeEmit(StoreWithCopies(), TABLES)
+    refs = [await with_copies.put(PLACE, b"1") for _ in range(2)]
+
+    assert twice.store.puts == 2
+    assert all(ref.hint is not None for ref in refs)
+
+
+def test_what_was_stored_longest_ago_is_forgotten_first() -> None:
+    kept = RecentlyStored(clock=lambda: 0.0, most=2)
+    payloads = [SmallPayload("acme", "ops", "text/plain", bytes([n])) for n in range(3)]
+    for payload in (payloads[0], payloads[1], payloads[0], payloads[2]):
+        ref = refer_to(payload.body, tenant_id="acme", organization_id="ops", media_type="text/plain")
+        kept.add(payload, ref, asked_at=0.0)
+
+    assert [kept.find(payload) is not None for payload in payloads] == [True, False, True]

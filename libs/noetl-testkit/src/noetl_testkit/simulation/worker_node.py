@@ -97,7 +97,7 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
             playbooks=KnownPlaybooks(place.catalog),
             names=StepNames(rows, loops),
             pipeline=pipeline,
-            persist=PersistBeforeEmit(payloads, _TABLES),
+            persist=PersistBeforeEmit(payloads, _TABLES, clock=clock),
             payloads=payloads,
             rows=rows,
             loops=loops,

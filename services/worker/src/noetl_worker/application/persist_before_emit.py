@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Literal
 
@@ -22,6 +23,7 @@ from noetl_worker.application.event_result import EventResult, Proof
 from noetl_worker.application.outcome import ErrorKind, Outcome, OutcomeMeta
 from noetl_worker.application.patience import pauses
 from noetl_worker.application.prepared_result import Read, ResultPlace, is_soon_spelt, prepare, ref_id, told_alone
+from noetl_worker.application.recently_stored import RecentlyStored, SmallPayload
 
 __all__ = [
     "PersistBeforeEmit",
@@ -47,12 +49,14 @@ class PersistBeforeEmit:
         tables: Tables,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
         retry_delays_seconds: Sequence[float] = RETRY_DELAYS_SECONDS,
     ) -> None:
         self._store = store
         self._tables = tables
         self._sleep = sleep
         self._retry_delays_seconds = tuple(retry_delays_seconds)
+        self._recent = RecentlyStored(clock=clock)
 
     async def __call__(
         self,
@@ -117,10 +121,15 @@ class PersistBeforeEmit:
         if not media_type:
             few = len(body) <= MAX_BYTES_AT_ONCE
             media_type = json_media_type(body) if few else await asyncio.to_thread(json_media_type, body)
+        payload = SmallPayload(place.tenant_id, place.organization_id, media_type, body)
+        known = self._recent.find(payload)
+        if known is not None:
+            return known
         delays = iter(self._retry_delays_seconds)
         while True:
+            asked_at = self._recent.clock()
             try:
-                return await self._store.put(
+                ref = await self._store.put(
                     tenant_id=place.tenant_id,
                     organization_id=place.organization_id,
                     data=body,
@@ -131,6 +140,9 @@ class PersistBeforeEmit:
                 if delay is None or not exc.retryable:
                     raise
                 await self._sleep(delay)
+            else:
+                self._recent.add(payload, ref, asked_at=asked_at)
+                return ref
 
 
 def _reference(
