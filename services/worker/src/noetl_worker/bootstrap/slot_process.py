@@ -25,6 +25,7 @@ from noetl_core.ports.upkeep import Upkeep
 from noetl_servicekit.env import Env
 from noetl_servicekit.event_loop import new_fast_loop
 from noetl_servicekit.logging import configure_logging, get_logger
+from noetl_servicekit.memory import collect_rarely
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.upkeep import keep_up
 
@@ -91,6 +92,7 @@ class SlotProcess:
         self._working: Working = self._loop.run_until_complete(self._open())
         self._frames_here: Frames = FrameClient(planners(self._settings, self._current_token))
         self._commands: Commands = self._control.wait(self._connect())
+        collect_rarely()  # as every process of ours: PySpark has loaded far more than rows ever make
 
     def run(self, order: SlotOrder, share: Sequence[int], task: str) -> SlotReport:
         """Between tasks the loop of the tools stands still."""
