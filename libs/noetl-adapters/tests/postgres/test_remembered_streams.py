@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from noetl_adapters.postgres.remembered_streams import MOST_EVENTS, RememberedStreams, ServerClock
+from noetl_adapters.postgres.remembered_streams import RememberedStreams, ServerClock
 from noetl_core.append import AppendRequest, Fence, LogView, PreparedRequest, StreamAppend, StreamStart, prepare
 from noetl_core.envelope import Draft
 from noetl_core.numbering import number
@@ -82,15 +83,53 @@ def test_a_stream_that_was_written_by_another_way_is_forgotten() -> None:
     assert remembered.view([appending("more")], NOON) is None
 
 
-def test_long_streams_and_many_are_not_kept() -> None:
+def test_long_streams_are_remembered_and_the_longest_unmoved_are_forgotten_first() -> None:
+    remembered = RememberedStreams(most_events=1_000)
+    for execution_id in (1, 2, 3):
+        commit(remembered, appending("start", start=StreamStart(), execution_id=execution_id))
+        commit(remembered, appending(*map(str, range(400)), execution_id=execution_id))
+
+    assert remembered.view([appending("a", execution_id=1)], NOON) is None
+    for execution_id in (2, 3):
+        view = remembered.view([appending("a", execution_id=execution_id)], NOON)
+        assert view is not None
+        assert view.heads[execution_id].version == 401
+
+
+def test_what_is_forgotten_makes_room() -> None:
+    remembered = RememberedStreams(most_events=1_000)
+    for execution_id in range(1, 20):
+        commit(remembered, appending("start", *map(str, range(600)), start=StreamStart(), execution_id=execution_id))
+        view = remembered.view([appending("a", execution_id=execution_id)], NOON)
+        assert view is not None
+        remembered.forget(view)
+
+    commit(remembered, appending("start", *map(str, range(900)), start=StreamStart()))
+    assert remembered.view([appending("a")], NOON) is not None
+
+
+def test_too_many_streams_and_one_that_is_too_long_are_not_kept() -> None:
+    for small in (RememberedStreams(most=0), RememberedStreams(most_events=3)):
+        commit(small, appending("start", "a", "b", "c", start=StreamStart()))
+        assert small.view([appending("d")], NOON) is None
+
+
+def test_a_view_has_the_aggregates_that_are_asked_for_and_no_others() -> None:
     remembered = started()
-    commit(remembered, appending(*(str(number) for number in range(MOST_EVENTS))))
+    notes = tuple(
+        Draft(event_type="note.taken", idempotency_key=f"k{n}", aggregate_type="command", aggregate_id=f"c{n % 3}")
+        for n in range(6)
+    )
+    stream = StreamAppend(execution_id=ID, drafts=notes)
+    request = AppendRequest(tenant_id="t", organization_id="o", streams=(stream,))
+    commit(remembered, prepare(request, next_event_id=lambda: 1, now=NOON, shard_count=8))
+    again = replace(notes[1], idempotency_key="again")
 
-    assert remembered.view([appending("a")], NOON) is None
+    next_one = replace(request, streams=(replace(stream, drafts=(again,)),))
+    view = remembered.view([prepare(next_one, next_event_id=lambda: 2, now=NOON, shard_count=8)], NOON)
 
-    none = RememberedStreams(most=0)
-    commit(none, appending("start", start=StreamStart()))
-    assert none.view([appending("a")], NOON) is None
+    assert view is not None
+    assert view.aggregate_versions == {(ID, "c1"): 2}
 
 
 def test_the_clock_is_never_behind_and_stops_being_trusted() -> None:

@@ -1,4 +1,4 @@
-"""What this replica has written to young streams, so that it need not read it back before it writes the next event."""
+"""What this replica has written to streams, so that it need not read it back before it writes the next event."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from noetl_core.append import Head, LogView, Numbered, PlacedEvent, PreparedRequ
 from noetl_core.envelope import EXECUTION_AGGREGATE
 
 MOST_STREAMS: Final = 1_000
-MOST_EVENTS: Final = 64
-"""Of one stream: every key of it is kept, and long ones are rarely a matter of milliseconds."""
+MOST_EVENTS: Final = 100_000
+"""Of all streams together: of each event its key is kept, some 200 bytes. There is no bound for a single stream: it is
+the longest loops and chains of steps that have the most commits."""
 
 _PROMPT_SECONDS: Final = 0.05
 _TRUSTED_SECONDS: Final = 5.0
@@ -70,9 +71,12 @@ class RememberedStreams:
     A head that has not moved proves that no key and no aggregate of its stream has either.
     """
 
-    def __init__(self, *, most: int = MOST_STREAMS) -> None:
+    def __init__(self, *, most: int = MOST_STREAMS, most_events: int = MOST_EVENTS) -> None:
         self._most = most
+        self._most_events = most_events
+        self._events = 0
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
+        """The one that moved last is the last."""
         self._epochs: dict[tuple[str, int], int] = {}
         self._start_keys: OrderedDict[str, None] = OrderedDict()
         """That were used here last, whoever's: a start that is repeated should not find that out by failing."""
@@ -88,11 +92,15 @@ class RememberedStreams:
             for fence in prepared.request.fences:
                 epochs[(fence.role, fence.shard)] = fence.epoch
             for stream in prepared.streams:
-                known = self._streams.get(stream.append.execution_id)
-                if known is not None:
-                    heads[known.head.execution_id] = known.head
-                    for aggregate_id, version in known.aggregates.items():
-                        aggregates[(known.head.execution_id, aggregate_id)] = version
+                execution_id = stream.append.execution_id
+                known = self._streams.get(execution_id)
+                if known is None:
+                    continue
+                heads[execution_id] = known.head
+                for draft in stream.drafts:
+                    aggregate_id = draft.draft.aggregate_id
+                    if aggregate_id in known.aggregates:
+                        aggregates[(execution_id, aggregate_id)] = known.aggregates[aggregate_id]
         return LogView(now=now, heads=heads, aggregate_versions=aggregates, epochs=epochs)
 
     def _knows(self, prepared: PreparedRequest) -> bool:
@@ -119,8 +127,8 @@ class RememberedStreams:
         moved = [*numbered.heads, *(head for head, _ in numbered.created)]
         following: dict[int, _Stream] = {}
         for head in moved:
-            known = self._streams.pop(head.execution_id, None) if view.heads.get(head.execution_id) else _Stream(head)
-            if known is not None and not head.terminal and head.version <= MOST_EVENTS:
+            known = self._take(head.execution_id) if view.heads.get(head.execution_id) else _Stream(head)
+            if known is not None and not head.terminal:
                 following[head.execution_id] = known
         if not following:
             return
@@ -133,8 +141,15 @@ class RememberedStreams:
             if stream is not None and stream.version == head.version:
                 stream.head = head
                 self._streams[head.execution_id] = stream
-        while len(self._streams) > self._most:
-            self._streams.popitem(last=False)
+                self._events += stream.version
+        while len(self._streams) > self._most or self._events > self._most_events:
+            self._take(next(iter(self._streams)))
+
+    def _take(self, execution_id: int) -> _Stream | None:
+        stream = self._streams.pop(execution_id, None)
+        if stream is not None:
+            self._events -= stream.version
+        return stream
 
     def learn_start_keys(self, numbered: Numbered) -> None:
         """Keys that are taken, by these starts or, if those were refused, by others."""
@@ -147,6 +162,6 @@ class RememberedStreams:
     def forget(self, view: LogView) -> None:
         """Something of it has moved."""
         for execution_id in view.heads:
-            self._streams.pop(execution_id, None)
+            self._take(execution_id)
         for place in view.epochs:
             self._epochs.pop(place, None)
