@@ -1,4 +1,7 @@
-"""A large batch in two round trips: after a look without locks, one query claims heads, copies events and settles."""
+"""A large batch in one round trip or two: after a look without locks, if one is needed, one query does all the rest.
+
+It claims heads, copies events and settles.
+"""
 
 from __future__ import annotations
 

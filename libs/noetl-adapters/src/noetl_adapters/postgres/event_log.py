@@ -113,18 +113,21 @@ class PostgresEventLog:
         if is_large and self._copied.is_contested():
             return None
         async with self._pool.acquire() as connection:
-            if not is_large and (outcomes := await self._commit_from_memory(connection, requests)) is not None:
+            if (outcomes := await self._commit_from_memory(connection, requests)) is not None:
                 return outcomes
             view = await self._optimistic.look(connection, requests)
             if view is None:
                 return None
             numbered = number(requests, view)
             if numbered.events:
-                write = self._copied.write if len(numbered.events) >= COPY_FROM_ROWS else self._optimistic.write
-                if not await write(connection, view, numbered):
+                if not await self._write_if_unmoved(connection, view, numbered):
                     return None
                 self._remembered.learn(view, numbered)
         return list(numbered.outcomes)
+
+    async def _write_if_unmoved(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
+        writer = self._copied if len(numbered.events) >= COPY_FROM_ROWS else self._optimistic
+        return await writer.write(connection, view, numbered)
 
     async def _commit_from_memory(
         self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]
@@ -134,7 +137,7 @@ class PostgresEventLog:
         if foreseen is None:
             return None
         view, numbered, outcomes = foreseen
-        if not await self._optimistic.write(connection, view, numbered):
+        if not await self._write_if_unmoved(connection, view, numbered):
             self._remembered.forget(view)
             return None
         self._remembered.learn(view, numbered)
