@@ -54,6 +54,8 @@ class QueryExecutions:
     ) -> ExecutionView:
         """One execution as of its head, or of `min_version` if that is later."""
         visible = visible_scope(caller, scope)
+        if not min_version:
+            return await self._current(visible, execution_id)
         deadline = self._clock() + MAX_WAIT_SECONDS
         with self._signal.watching(execution_id) as watcher:
             while True:
