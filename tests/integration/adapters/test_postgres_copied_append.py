@@ -118,9 +118,13 @@ def replica(
 
 
 @pytest.fixture(params=["looks", "remembers"])
-def ours(pool: ConnectionPool, overtaken: Overtaken, looks: Looks, request: pytest.FixtureRequest) -> GroupCommit:
-    remembered = RememberedStreams(most=1000 if request.param == "remembers" else 0)
-    return replica(pool, overtaken, looks, remembered, node=7)
+def remembers(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "remembers")
+
+
+@pytest.fixture
+def ours(pool: ConnectionPool, overtaken: Overtaken, looks: Looks, remembers: bool) -> GroupCommit:
+    return replica(pool, overtaken, looks, RememberedStreams(most=1000 if remembers else 0), node=7)
 
 
 @pytest.fixture
@@ -225,25 +229,80 @@ async def test_a_large_batch_is_written_at_once_with_everything_around_it(
 
 
 async def test_an_overtaken_batch_follows_what_was_first_and_those_after_it_wait_for_their_locks(
-    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken, admin: asyncpg.Connection
+    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken, admin: asyncpg.Connection
 ) -> None:
+    ours = replica(pool, overtaken, remembered=RememberedStreams(most=0), node=7)
     execution_id = await start(ours)
     overtaken.meanwhile = lambda: theirs.append(request(execution_id, note("theirs")))
 
     await ours.append(request(execution_id, *notes("a")))
 
-    assert overtaken.written in ([False], [False, True]), "who only remembered it looks first"
-    tries = len(overtaken.written)
+    assert overtaken.written == [False]
     assert await keys(ours, execution_id) == ["start", "theirs", *names("a")]
     for number in range(LOCKED_BATCHES):
         await ours.append(request(execution_id, *notes(f"{number}/")))
-    assert overtaken.written[tries:] == [True]
+    assert overtaken.written == [False, True]
     told = await admin.fetchval("SELECT sum(last_version - first_version + 1) FROM noetl.outbox")
     assert told == len(await keys(ours, execution_id)) == 2 + MANY * (LOCKED_BATCHES + 1)
 
 
+async def test_that_memory_was_wrong_is_no_reason_to_wait_for_locks(
+    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken, looks: Looks
+) -> None:
+    ours = replica(pool, overtaken, looks, node=7)
+    moved, still = await start(ours), await start(ours)
+    await theirs.append(request(moved, note("theirs")))
+    streams = tuple(request(execution_id, *notes("a")).streams[0] for execution_id in (moved, still))
+    await ours.append(AppendRequest(tenant_id=ACME.tenant_id, organization_id=ACME.organization_id, streams=streams))
+    seen = looks.count
+
+    await ours.append(request(moved, *notes("b")))
+    assert looks.count == seen + 1, "that one is not known from its start on any more"
+    await ours.append(request(still, *notes("b")))
+
+    assert looks.count == seen + 1, "the other one is"
+    assert overtaken.written == [False, True, True, True]
+    assert await keys(ours, moved) == ["start", "theirs", *names("a"), *names("b")]
+    assert await keys(ours, still) == ["start", *names("a"), *names("b")]
+
+
+async def test_a_start_key_that_another_replica_has_does_not_take_a_large_batch_apart(
+    pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken, looks: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = PostgresEventLog(pool, copied=overtaken, optimistic=looks)
+    ours = replica(pool, overtaken, looks, node=7)
+    monkeypatch.setattr(ours, "_log", log)
+    alone: list[PreparedRequest] = []
+    monkeypatch.setattr(log, "_commit_alone", alone.append)
+    taken = new_id()
+    await theirs.append(_started(taken, "once"))
+    await start(ours)  # from here on it knows what time it is
+
+    for turn in range(2):
+        new = [new_id() for _ in range(MANY)]
+        answers = await asyncio.gather(
+            *(ours.append(_started(one, f"{one}")) for one in new), ours.append(_started(new_id(), "once"))
+        )
+        (known,) = answers.pop()
+        assert known.duplicate
+        assert known.event.envelope().execution_id == taken
+        assert not any(one.duplicate for (one,) in answers)
+        assert [await keys(ours, one) for one in new] == [["first"]] * MANY, turn
+
+    assert alone == []
+    assert looks.count == 3, "for the time, for the key that an index refused, and when that key came again"
+
+
+def _started(execution_id: int, key: str) -> AppendRequest:
+    stream = StreamAppend(execution_id=execution_id, drafts=(note("first"),), start=StreamStart(start_key=key))
+    return AppendRequest(tenant_id=ACME.tenant_id, organization_id=ACME.organization_id, streams=(stream,))
+
+
 async def test_a_batch_over_several_streams_is_whole_when_one_of_them_moved(
-    ours: GroupCommit, theirs: GroupCommit, overtaken: Overtaken
+    ours: GroupCommit,
+    theirs: GroupCommit,
+    overtaken: Overtaken,
+    remembers: bool,
 ) -> None:
     first, second = await start(ours), await start(ours)
     overtaken.meanwhile = lambda: theirs.append(request(second, note("a3")))
@@ -252,7 +311,7 @@ async def test_a_batch_over_several_streams_is_whole_when_one_of_them_moved(
 
     appended = await ours.append(append)
 
-    assert overtaken.written in ([False], [False, True]), "who only remembered them looks first"
+    assert overtaken.written == ([False, True] if remembers else [False]), "who only remembered them looks first"
     assert await keys(ours, first) == ["start", *names("a")]
     assert await keys(ours, second) == ["start", "a3", *(name for name in names("a") if name != "a3")]
     assert [one.duplicate for one in appended].index(True) == 3

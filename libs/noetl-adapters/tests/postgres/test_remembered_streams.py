@@ -83,35 +83,75 @@ def test_a_stream_that_was_written_by_another_way_is_forgotten() -> None:
     assert remembered.view([appending("more")], NOON) is None
 
 
-def test_long_streams_are_remembered_and_the_longest_unmoved_are_forgotten_first() -> None:
-    remembered = RememberedStreams(most_events=1_000)
-    for execution_id in (1, 2, 3):
-        commit(remembered, appending("start", start=StreamStart(), execution_id=execution_id))
-        commit(remembered, appending(*map(str, range(400)), execution_id=execution_id))
+def long(execution_id: int, events: int) -> PreparedRequest:
+    return appending(*(f"{n:040}" for n in range(events)), start=StreamStart(), execution_id=execution_id)
 
-    assert remembered.view([appending("a", execution_id=1)], NOON) is None
-    for execution_id in (2, 3):
-        view = remembered.view([appending("a", execution_id=execution_id)], NOON)
-        assert view is not None
-        assert view.heads[execution_id].version == 401
+
+def is_known(remembered: RememberedStreams, execution_id: int) -> bool:
+    return remembered.view([appending("a", execution_id=execution_id)], NOON) is not None
+
+
+def test_long_streams_are_remembered_and_the_longest_unmoved_are_forgotten_first() -> None:
+    remembered = RememberedStreams(most_bytes=230_000)
+    for execution_id in (1, 2, 3):
+        commit(remembered, long(execution_id, 400))
+
+    assert [is_known(remembered, execution_id) for execution_id in (1, 2, 3)] == [False, True, True]
+    view = remembered.view([appending("a", execution_id=3)], NOON)
+    assert view is not None
+    assert view.heads[3].version == 400
+
+
+def test_one_that_becomes_too_long_goes_and_all_others_stay() -> None:
+    remembered = RememberedStreams(most_bytes=400_000)
+    for execution_id in range(1, 5):
+        commit(remembered, long(execution_id, 100))
+    commit(remembered, long(ID, 900))
+    assert is_known(remembered, ID)
+
+    commit(remembered, appending(*(f"more{n:040}" for n in range(200))))
+
+    assert not is_known(remembered, ID)
+    assert all(is_known(remembered, execution_id) for execution_id in range(1, 5))
 
 
 def test_what_is_forgotten_makes_room() -> None:
-    remembered = RememberedStreams(most_events=1_000)
+    remembered = RememberedStreams(most_bytes=230_000)
     for execution_id in range(1, 20):
-        commit(remembered, appending("start", *map(str, range(600)), start=StreamStart(), execution_id=execution_id))
+        commit(remembered, long(execution_id, 400))
         view = remembered.view([appending("a", execution_id=execution_id)], NOON)
         assert view is not None
         remembered.forget(view)
 
-    commit(remembered, appending("start", *map(str, range(900)), start=StreamStart()))
-    assert remembered.view([appending("a")], NOON) is not None
+    for execution_id in (1, 2):
+        commit(remembered, long(execution_id, 400))
+    assert is_known(remembered, 1)
+
+
+def test_only_what_was_found_to_have_moved_is_forgotten() -> None:
+    remembered = RememberedStreams()
+    fence = Fence(role="planner", shard=1, epoch=2)
+    for execution_id in (1, 2):
+        commit(remembered, long(execution_id, 3))
+    seen = remembered.view([appending("a", execution_id=1), appending("a", execution_id=2)], NOON)
+    assert seen is not None
+    seen = replace(seen, epochs={(fence.role, fence.shard): fence.epoch})
+    remembered.learn(seen, number([], seen))
+    found = replace(seen, heads={1: seen.heads[1], 2: replace(seen.heads[2], version=9)})
+
+    remembered.forget(seen, found)
+    assert [is_known(remembered, execution_id) for execution_id in (1, 2)] == [True, False]
+    assert remembered.view([appending("a", fence=fence, execution_id=1)], NOON) is not None
+
+    remembered.forget(seen, replace(found, epochs={(fence.role, fence.shard): 3}))
+    assert remembered.view([appending("a", fence=fence, execution_id=1)], NOON) is None
+    assert is_known(remembered, 1)
 
 
 def test_too_many_streams_and_one_that_is_too_long_are_not_kept() -> None:
-    for small in (RememberedStreams(most=0), RememberedStreams(most_events=3)):
-        commit(small, appending("start", "a", "b", "c", start=StreamStart()))
-        assert small.view([appending("d")], NOON) is None
+    for small in (RememberedStreams(most=0), RememberedStreams(most_bytes=500)):
+        commit(small, long(ID, 4))
+        assert not is_known(small, ID)
 
 
 def test_a_view_has_the_aggregates_that_are_asked_for_and_no_others() -> None:

@@ -52,6 +52,10 @@ class CopiedAppend:
         self._locked_batches_left = max(self._locked_batches_left - 1, 0)
         return self._locked_batches_left > 0
 
+    def overtaken(self) -> None:
+        """Somebody was faster between a look and its write. Not so with what was only remembered: that may be hours."""
+        self._locked_batches_left = LOCKED_BATCHES
+
     async def write(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
         """Commit the batch; False if a head or an epoch is no longer as it was seen."""
         query = _QUERY.format(_claim(view, numbered).hex(), _settle(numbered).hex())
@@ -64,10 +68,7 @@ class CopiedAppend:
         except asyncpg.InvalidSQLStatementNameError:  # Nothing of a failed query was done: it can be sent again.
             await self._prepare(connection, session)
             settled = await _copy_in(connection, query, rows)
-        if settled == _NOTHING:
-            self._locked_batches_left = LOCKED_BATCHES
-            return False
-        return True
+        return settled != _NOTHING
 
     async def _prepare(self, connection: asyncpg.Connection, session: int) -> None:
         """Planned once a session."""

@@ -113,35 +113,39 @@ class PostgresEventLog:
         if is_large and self._copied.is_contested():
             return None
         async with self._pool.acquire() as connection:
-            if (outcomes := await self._commit_from_memory(connection, requests)) is not None:
-                return outcomes
+            foreseen = self._foreseen(requests)
+            if foreseen is not None and await self._is_as_foreseen(connection, *foreseen[:2]):
+                return list(foreseen[2])
             view = await self._optimistic.look(connection, requests)
             if view is None:
                 return None
+            if foreseen is not None:
+                self._remembered.forget(foreseen[0], view)
             numbered = number(requests, view)
             if numbered.events:
                 if not await self._write_if_unmoved(connection, view, numbered):
+                    if is_large:
+                        self._copied.overtaken()
                     return None
                 self._remembered.learn(view, numbered)
         return list(numbered.outcomes)
 
+    async def _is_as_foreseen(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
+        """Written without a look; False if memory was wrong, and nothing was written."""
+        try:
+            is_written = await self._write_if_unmoved(connection, view, numbered)
+        except REFUSED_ROWS:
+            # One row of perhaps a thousand requests: a look finds out whether it is a start key that is taken, and
+            # next time that key is looked at first.
+            self._remembered.learn_start_keys(numbered)
+            return False
+        if is_written:
+            self._remembered.learn(view, numbered)
+        return is_written
+
     async def _write_if_unmoved(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
         writer = self._copied if len(numbered.events) >= COPY_FROM_ROWS else self._optimistic
         return await writer.write(connection, view, numbered)
-
-    async def _commit_from_memory(
-        self, connection: asyncpg.Connection, requests: Sequence[PreparedRequest]
-    ) -> list[Outcome] | None:
-        """Without a look, where memory shows enough."""
-        foreseen = self._foreseen(requests)
-        if foreseen is None:
-            return None
-        view, numbered, outcomes = foreseen
-        if not await self._write_if_unmoved(connection, view, numbered):
-            self._remembered.forget(view)
-            return None
-        self._remembered.learn(view, numbered)
-        return list(outcomes)
 
     def _foreseen(
         self, requests: Sequence[PreparedRequest]

@@ -12,9 +12,13 @@ from noetl_core.append import Head, LogView, Numbered, PlacedEvent, PreparedRequ
 from noetl_core.envelope import EXECUTION_AGGREGATE
 
 MOST_STREAMS: Final = 1_000
-MOST_EVENTS: Final = 100_000
-"""Of all streams together: of each event its key is kept, some 200 bytes. There is no bound for a single stream: it is
-the longest loops and chains of steps that have the most commits."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of all streams together: of each event its key is kept, and the name of what it is about."""
+LARGEST_SHARE: Final = 2
+"""One stream gets half of that at most, some 70,000 events. It is the longest loops and chains of steps that have the
+most commits; but one without an end is not to push out all others, which are never known again."""
+_EVENT_BYTES: Final = 160
+"""Besides the texts themselves."""
 
 _PROMPT_SECONDS: Final = 0.05
 _TRUSTED_SECONDS: Final = 5.0
@@ -51,6 +55,7 @@ class _Stream:
     def __init__(self, head: Head) -> None:
         self.head = head
         self.version = 0
+        self.bytes = 0
         self.keys: set[str] = set()
         self.aggregates: dict[str, int] = {}
 
@@ -59,6 +64,7 @@ class _Stream:
         if stored.stream_version != self.version + 1:
             return  # a gap: it is found by its version
         self.version += 1
+        self.bytes += _EVENT_BYTES + len(draft.idempotency_key) + len(placed.aggregate_id)
         self.keys.add(draft.idempotency_key)
         if draft.aggregate_type != EXECUTION_AGGREGATE:
             self.aggregates[placed.aggregate_id] = stored.aggregate_version
@@ -71,10 +77,10 @@ class RememberedStreams:
     A head that has not moved proves that no key and no aggregate of its stream has either.
     """
 
-    def __init__(self, *, most: int = MOST_STREAMS, most_events: int = MOST_EVENTS) -> None:
+    def __init__(self, *, most: int = MOST_STREAMS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
-        self._most_events = most_events
-        self._events = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._streams: OrderedDict[int, _Stream] = OrderedDict()
         """The one that moved last is the last."""
         self._epochs: dict[tuple[str, int], int] = {}
@@ -138,17 +144,18 @@ class RememberedStreams:
                 stream.add(placed)
         for head in moved:
             stream = following.get(head.execution_id)
-            if stream is not None and stream.version == head.version:
-                stream.head = head
-                self._streams[head.execution_id] = stream
-                self._events += stream.version
-        while len(self._streams) > self._most or self._events > self._most_events:
+            if stream is None or stream.version != head.version or stream.bytes > self._most_bytes // LARGEST_SHARE:
+                continue
+            stream.head = head
+            self._streams[head.execution_id] = stream
+            self._bytes += stream.bytes
+        while len(self._streams) > self._most or self._bytes > self._most_bytes:
             self._take(next(iter(self._streams)))
 
     def _take(self, execution_id: int) -> _Stream | None:
         stream = self._streams.pop(execution_id, None)
         if stream is not None:
-            self._events -= stream.version
+            self._bytes -= stream.bytes
         return stream
 
     def learn_start_keys(self, numbered: Numbered) -> None:
@@ -159,9 +166,12 @@ class RememberedStreams:
         while len(self._start_keys) > self._most:
             self._start_keys.popitem(last=False)
 
-    def forget(self, view: LogView) -> None:
-        """Something of it has moved."""
-        for execution_id in view.heads:
-            self._take(execution_id)
-        for place in view.epochs:
-            self._epochs.pop(place, None)
+    def forget(self, view: LogView, found: LogView | None = None) -> None:
+        """Something of it has moved: what is not as it was found, or nobody has looked."""
+        for execution_id, head in view.heads.items():
+            there = None if found is None else found.heads.get(execution_id)
+            if there is None or there.version != head.version:
+                self._take(execution_id)
+        for place, epoch in view.epochs.items():
+            if found is None or found.epochs.get(place) != epoch:
+                self._epochs.pop(place, None)

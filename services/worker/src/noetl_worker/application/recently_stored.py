@@ -31,7 +31,7 @@ class SmallPayload(NamedTuple):
 
 
 class RecentlyStored:
-    """Their references, each with the time before which the store was asked for it."""
+    """Their references, each with a time before the store was asked to keep it."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, most: int = MOST_PAYLOADS) -> None:
         self.clock = clock
