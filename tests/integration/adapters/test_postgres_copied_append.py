@@ -266,6 +266,27 @@ async def test_that_memory_was_wrong_is_no_reason_to_wait_for_locks(
     assert await keys(ours, still) == ["start", *names("a"), *names("b")]
 
 
+@pytest.mark.parametrize("count", [1, MANY])
+async def test_a_head_of_the_same_version_that_was_reached_by_another_way_is_another_head(
+    pool: ConnectionPool, theirs: GroupCommit, looks: Looks, admin: asyncpg.Connection, count: int
+) -> None:
+    ours = replica(pool, looks=looks, node=7)
+    execution_id = await start(ours)
+    await ours.append(request(execution_id, note("lost")))
+    # What a standby may do that takes over without the last commits.
+    await admin.execute("DELETE FROM noetl.event WHERE execution_id = $1 AND stream_version = 2", execution_id)
+    await admin.execute(
+        "UPDATE noetl.stream AS stream SET version = 1, last_checksum = event.checksum FROM noetl.event AS event "
+        "WHERE stream.execution_id = $1 AND event.execution_id = $1",
+        execution_id,
+    )
+    await theirs.append(request(execution_id, note("found")))
+
+    await ours.append(request(execution_id, *notes("a")[:count]))
+
+    assert await keys(ours, execution_id) == ["start", "found", *names("a")[:count]], "and the chain holds"
+
+
 async def test_a_start_key_that_another_replica_has_does_not_take_a_large_batch_apart(
     pool: ConnectionPool, theirs: GroupCommit, overtaken: Overtaken, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,8 +92,8 @@ def _claim(view: LogView, numbered: Numbered) -> bytes:
     return _spelt(
         {
             "seen": [
-                {"execution_id": head.execution_id, "version": view.heads[head.execution_id].version}
-                for head in numbered.heads
+                {"execution_id": head.execution_id, "version": head.version, "checksum": head.checksum}
+                for head in (view.heads[moved.execution_id] for moved in numbered.heads)
             ],
             "epochs": [
                 {"role": role, "shard_id": shard, "epoch": epoch} for (role, shard), epoch in view.epochs.items()

@@ -50,18 +50,20 @@ class OptimisticAppend:
 
     async def write(self, connection: asyncpg.Connection, view: LogView, numbered: Numbered) -> bool:
         """Commit the batch in one statement; False if a head or an epoch is no longer as it was seen."""
-        seen = [(head.execution_id, view.heads[head.execution_id].version) for head in numbered.heads]
+        seen = [view.heads[head.execution_id] for head in numbered.heads]
         epochs = [(role, shard, epoch) for (role, shard), epoch in view.epochs.items()]
         asked_at = self.clock.monotonic()
         told = await connection.fetch(
             self._sql["write"],
             *event_columns(numbered),
             *outbox_columns(numbered),
-            *as_columns(seen, 2),
+            [head.execution_id for head in seen],
+            [head.version for head in seen],
             *as_columns(epochs, 3),
             *moved_columns(numbered.heads),
             *created_columns(numbered),
             commit_notices(numbered),
+            [head.checksum for head in seen],
         )
         if not told:
             return False

@@ -170,7 +170,7 @@ class RememberedStreams:
         """Something of it has moved: what is not as it was found, or nobody has looked."""
         for execution_id, head in view.heads.items():
             there = None if found is None else found.heads.get(execution_id)
-            if there is None or there.version != head.version:
+            if there is None or (there.version, there.checksum) != (head.version, head.checksum):
                 self._take(execution_id)
         for place, epoch in view.epochs.items():
             if found is None or found.epochs.get(place) != epoch:

@@ -139,12 +139,13 @@ SELECT 't', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, clock_timestamp(), N
 
 -- name: write — a whole batch in one statement, if its heads and epochs still are as they were seen; else nothing
 --
+-- As seen is a head with the same checksum: a database that was restored may have come to the same version by another way.
 -- Heads are locked in id order, as everywhere. A head that somebody is just moving is waited for, and seen as it is then.
 WITH head AS MATERIALIZED (
     SELECT stream.execution_id
-    FROM unnest($32::bigint[], $33::bigint[]) AS seen (execution_id, version)
+    FROM unnest($32::bigint[], $33::bigint[], $53::text[]) AS seen (execution_id, version, checksum)
     JOIN noetl.stream AS stream USING (execution_id)
-    WHERE stream.version = seen.version
+    WHERE stream.version = seen.version AND stream.last_checksum = seen.checksum
     ORDER BY stream.execution_id
     FOR UPDATE OF stream
 ), lease AS MATERIALIZED (
@@ -211,9 +212,10 @@ WITH asked AS MATERIALIZED (
     SELECT convert_from($1, 'UTF8')::jsonb AS given
 ), head AS MATERIALIZED (
     SELECT stream.execution_id
-    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'seen') AS seen (execution_id bigint, version bigint)
+    FROM asked CROSS JOIN jsonb_to_recordset(asked.given -> 'seen')
+         AS seen (execution_id bigint, version bigint, checksum text)
     JOIN noetl.stream AS stream USING (execution_id)
-    WHERE stream.version = seen.version
+    WHERE stream.version = seen.version AND stream.last_checksum = seen.checksum
     ORDER BY stream.execution_id
     FOR UPDATE OF stream
 ), lease AS MATERIALIZED (
