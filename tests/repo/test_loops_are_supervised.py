@@ -27,6 +27,7 @@ UNSUPERVISED = {
     "noetl_adapters/spark/payload_access.py:__init__": PROCESS,
     "noetl_api/application/group_commit.py:_enqueue": "health asks how long a commit has been under way",
     "noetl_api/application/notice_starts.py:__call__": ONE_PIECE,
+    "noetl_api/application/query_executions.py:_row_and_head": AWAITED,
     "noetl_contracts/http2/client_channel.py:_start_connecting": ONE_PIECE,
     "noetl_contracts/http2/reaching.py:first_to_answer": AWAITED,
     "noetl_contracts/http2/response_stream.py:_begin": AWAITED,
