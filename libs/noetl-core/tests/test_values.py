@@ -21,6 +21,15 @@ class Frozen:
     y: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OddlyNamed:
+    kind: str
+    make: str = ""
+    old: int = 0
+    new: int = 0
+    kept: bool = False
+
+
 class Pair(NamedTuple):
     left: int
     right: int
@@ -46,6 +55,13 @@ def test_a_copy_differs_in_what_is_named_and_the_original_stays() -> None:
     assert replace(first, y=3) == Point(x=1, y=3, tags=("a",))
     assert first == Point(x=1, y=2, tags=("a",))
     assert replace(first) == first
+
+
+def test_fields_may_have_any_name() -> None:
+    first = OddlyNamed(kind="a", old=1)
+
+    assert replace(first, new=2, kept=True) == OddlyNamed(kind="a", old=1, new=2, kept=True)
+    assert maker(OddlyNamed)("a", "b", 1, 2, True) == OddlyNamed(kind="a", make="b", old=1, new=2, kept=True)
 
 
 def test_a_name_that_is_no_field_is_refused() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from noetl_core.errors import InvalidInput, LocatorInvalid
 from noetl_core.locator import Distance, Locator, distance, parse, worker_locator
 from noetl_core.topology import ANYBODY
+from noetl_core.values import dataclass
 
 TOO_FAR = "placement.too_far"
 """Why a worker does not get work that is there: its data are farther than it takes."""

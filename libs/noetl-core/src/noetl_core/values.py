@@ -60,9 +60,9 @@ def _make_copy(kind: type) -> Callable[..., Any]:
     if not _is_plain(kind):
         return dataclasses.replace
     fields = _fields(kind)
-    parameters = "".join(f", {field.name}=kept" for field in fields)
-    kept = {field.name: f"old.{field.name} if {field.name} is kept else {field.name}" for field in fields}
-    return _function("copy", kind, f"old, *{parameters}", kept)
+    parameters = "".join(f", {field.name}=__kept" for field in fields)
+    kept = {field.name: f"__old.{field.name} if {field.name} is __kept else {field.name}" for field in fields}
+    return _function("copy", kind, f"__old, *{parameters}", kept)
 
 
 def _is_plain(kind: type) -> bool:
@@ -73,10 +73,10 @@ def _is_plain(kind: type) -> bool:
 
 
 def _function(name: str, kind: type, parameters: str, values: Mapping[str, str]) -> Callable[..., Any]:
-    """Sets each field of a new value to an expression."""
-    lines = [f"def {name}({parameters}):", "    new = make(kind)"]
-    lines += [f"    new.{field} = {value}" for field, value in values.items()]
-    names: dict[str, Any] = {"kept": _KEPT, "make": object.__new__, "kind": kind}
-    exec("\n".join([*lines, "    return new"]), names)  # noqa: S102 - made of the names of fields, as dataclasses does it
+    """Sets each field of a new value to an expression. Names of its own begin as no field does."""
+    lines = [f"def {name}({parameters}):", "    __new = __make(__kind)"]
+    lines += [f"    __new.{field} = {value}" for field, value in values.items()]
+    names: dict[str, Any] = {"__kept": _KEPT, "__make": object.__new__, "__kind": kind}
+    exec("\n".join([*lines, "    return __new"]), names)  # noqa: S102 - made of the names of fields, as dataclasses does it
     made: Callable[..., Any] = names[name]
     return made

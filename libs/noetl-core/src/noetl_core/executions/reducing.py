@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from noetl_core.executions.evaluators import LOCALLY, Evaluator, Stored
@@ -24,6 +23,7 @@ from noetl_core.stages.events import StageOpened
 from noetl_core.stages.partitions import UNITED_KEYS
 from noetl_core.streams.routing import chunk_view
 from noetl_core.streams.state import Chunk
+from noetl_core.values import replace
 
 REDUCE: Final = "reduce"
 """The kind of stage."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from noetl_core.payloads import PayloadRef
 from noetl_core.placement import ANYWHERE, Locality
 from noetl_core.stages.rows import FrameRows
 from noetl_core.streams.state import Chunk, Place
+from noetl_core.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -13,6 +13,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import GrantedCommand, Variables, Worker
 from noetl_core.stages.rows import FrameRows
+from noetl_core.values import dataclass
 
 DURABLE: Final = ("uri", "ref", "locator", "tier3_uri")
 """What a reference calls the place that is trusted to exist."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from noetl_core.catalog import event_type
 from noetl_core.payloads import PayloadRef
+from noetl_core.values import dataclass
 
 
 @event_type("stage.opened")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any, assert_never
 
@@ -28,6 +27,7 @@ from noetl_core.stages.events import (
 )
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.state import REMEMBERED, EndedFrame, Frame, FrameOutcome, Stage, attempt_key
+from noetl_core.values import replace
 
 
 def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execution:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, JsonValue
 from noetl_core.loops.collection import LoopInvalid
 from noetl_core.playbook.loop_model import FramePolicy, is_late
+from noetl_core.values import dataclass
 
 MAX_ROWS: Final = 100_000
 MAX_SECONDS: Final = 86_400.0

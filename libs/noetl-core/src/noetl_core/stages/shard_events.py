@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from noetl_core.catalog import event_type
+from noetl_core.values import dataclass
 
 
 @event_type("loop.fanout.started")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,6 +12,7 @@ from typing import Any, Final
 from noetl_core.loops.intervals import Intervals
 from noetl_core.payloads import PayloadRef
 from noetl_core.stages.policy import FrameBounds
+from noetl_core.values import dataclass
 
 REMEMBERED: Final = 16
 """Ends of frames that are known by name: their workers may repeat a commit whose answer they never saw."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, assert_never
 
 from noetl_core.catalog import to_draft
@@ -31,6 +30,7 @@ from noetl_core.stages.events import FrameCommitted, FrameDispatched, FrameFaile
 from noetl_core.stages.fanout import enqueued
 from noetl_core.stages.state import EndedFrame, Frame, Stage, attempt_key
 from noetl_core.timestamps import format_time
+from noetl_core.values import replace
 
 from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
 from noetl_planner.application.frame_abandoning import abandonment

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from noetl_core.ports.commands import (
     Worker,
 )
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, FrameKey, Frames, GrantedFrame, StageSlot
+from noetl_core.values import replace
 
 from noetl_worker.application.frame_limits import FramesAtWork
 
