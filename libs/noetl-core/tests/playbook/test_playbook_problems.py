@@ -2,6 +2,7 @@
 
 import pytest
 from noetl_core.errors import PlaybookInvalid, Problem
+from noetl_core.playbook.findings import Findings
 from noetl_core.playbook.model import AdmitRule, Arc, LoopMode, Playbook, ToolKind
 from noetl_core.playbook.support import EVERYTHING, REGISTERED, RELEASE, TITLES, Feature, tool
 from noetl_core.playbook.validate import parse_playbook
@@ -622,3 +623,10 @@ workflow:
 def test_a_kind_that_needs_more_than_this_says_that_a_plug_in_can_provide_it(kind: str) -> None:
     with pytest.raises(PlaybookInvalid, match="unless a plug-in provides it"):
         parse_playbook(HEAD + in_step(f"tool: {{kind: {kind}}}"), supported=EVERYTHING - {tool(kind)})
+
+
+def test_a_suggestion_looks_at_no_more_names_than_it_compares() -> None:
+    names = (f"s{number}" for number in range(1_000_000))
+
+    assert Findings().did_you_mean("t1", names) is None
+    assert int(next(names)[1:]) < 1_000

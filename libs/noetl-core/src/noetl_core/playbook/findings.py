@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 
 from noetl_core.errors import Problem
 from noetl_core.playbook.positions import Position, locate
@@ -86,8 +87,11 @@ class Findings:
 
     def did_you_mean(self, word: str, known: Iterable[str]) -> str | None:
         """A suggestion for a misspelt name, if one of the known names is close."""
-        candidates = [str(name) for name in known]
-        if self._suggestions_left <= 0 or len(candidates) > _MAX_COMPARED_NAMES or len(word) > 100:
+        if self._suggestions_left <= 0 or len(word) > 100:
+            return None
+        # No more than has to be seen: a document may have thousands of names, and as many that none of them is.
+        candidates = [str(name) for name in islice(known, _MAX_COMPARED_NAMES + 1)]
+        if len(candidates) > _MAX_COMPARED_NAMES:
             return None
         self._suggestions_left -= 1
         close = get_close_matches(word, candidates, n=1)
