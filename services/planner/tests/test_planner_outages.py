@@ -10,13 +10,13 @@ from noetl_core.errors import AlreadyTerminal, DeadlinePassed, NoetlError, Overl
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED
 from noetl_core.ports.steering import SteerAction
-from noetl_planner.application import actor
+from noetl_planner.application import actor, setbacks
 from noetl_servicekit.health import Health
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
 
 STEP = "workflow: [{step: a, tool: {kind: noop}}]\n"
-MORE_THAN_FAILURES_ALLOWED = len(actor.FAILURE_SECONDS) + 2
+MORE_THAN_FAILURES_ALLOWED = len(setbacks.FAILURE_SECONDS) + 2
 
 
 class Trouble:
@@ -39,7 +39,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     async def at_once(seconds: object, times: int, *, at_least: float = 0.0) -> None:
         return None
 
-    monkeypatch.setattr(actor, "_pause", at_once)
+    monkeypatch.setattr(setbacks, "_pause", at_once)
 
 
 @pytest.mark.parametrize("error", [Unavailable, DeadlinePassed, Overloaded])

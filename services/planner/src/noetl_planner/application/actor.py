@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from noetl_contracts.room import asked_to_wait
-from noetl_core.append import Appended, AppendRequest, Fence, Hint, StreamAppend
-from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.append import Fence, Hint
+from noetl_core.envelope import StoredEvent
 from noetl_core.errors import (
     AlreadyTerminal,
     Conflict,
@@ -32,9 +31,12 @@ from noetl_planner.application.asks import Ask, Complete, EndFrame, next_asks, r
 from noetl_planner.application.claims import holders
 from noetl_planner.application.frame_leases import leases_that_ended
 from noetl_planner.application.grants import grant
+from noetl_planner.application.heard import Heard
 from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
-from noetl_planner.application.parking import append_with_parent, asks_for_parked
+from noetl_planner.application.own_appends import OwnAppends
+from noetl_planner.application.parking import asks_for_parked
+from noetl_planner.application.setbacks import FAILURE_SECONDS, RETRY_SECONDS, Setbacks
 from noetl_planner.application.turn import TurnPlanner
 from noetl_planner.application.turn_parts import Turn, TurnRules, tell
 from noetl_planner.telemetry import PlannerMetrics
@@ -44,14 +46,9 @@ logger = get_logger()
 AWAY: Final = (Unavailable, DeadlinePassed, Overloaded)
 """What passes by itself, and says nothing about the execution: it is never set aside for it."""
 MAX_INBOX = 10_000
-MAX_BUFFERED_EVENTS = 2_000
 MAX_LOST_RACES = 5
 READ_PAGE = 500
-RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
-FAILURE_SECONDS = (1.0, 10.0)
-"""Pauses before another try at an execution that failed for no reason that is known to pass."""
 MAX_ASKS_A_TURN = 200
-QUARANTINE_SECONDS = 300.0
 LONGEST_TURN_SECONDS = 120.0
 """Everything that a turn waits for has a deadline of its own: one that takes so long hangs."""
 
@@ -80,34 +77,23 @@ class Actor:
         self._log = log
         self._load_plan = load_plan
         self._rules = rules
-        self._fence = fence
-        self._producer = producer
         self._metrics = metrics
         self._on_fenced = on_fenced
         self._on_hints = on_hints
-        self._retry_seconds = tuple(retry_seconds)
-        self._failure_seconds = tuple(failure_seconds)
+        self._setbacks = Setbacks(retry_seconds=retry_seconds, failure_seconds=failure_seconds)
+        self._append = OwnAppends(log, shard=shard, fence=fence, producer=producer, rules=rules)
+        self._heard = Heard()
         self._journal = Journal(execution_id)
         self._appended: Sequence[StoredEvent] = ()
         """By the last turn, and not folded yet."""
         self._unfoldable: Exception | None = None
         self._planner: TurnPlanner | None = None
-        self._events: dict[int, StoredEvent] = {}
         self._asks: deque[Ask] = deque()
         self._in_turn: list[Ask] = []
         self._is_stopped = False
-        self._wanted_version = 0
         self._must_read = False
-        self._is_hearsay = False
-        """Whether all that is known was told ahead of its commit, which may still come to nothing."""
-        self._published_version = 0
-        """What came by the bus, or was seen as a head, is in the log, whatever was said about it before."""
-        self._failures = 0
-        self._outages = 0
         self._task: asyncio.Task[None] | None = None
         self._turn_began: float | None = None
-        self.quarantined = ""
-        self._quarantined_until = 0.0
         self.trace = ""
         self._told_workload = b""
         """The bytes of the variables, if whoever started the execution has sent them; not proven to be that."""
@@ -127,7 +113,12 @@ class Actor:
     @property
     def proven_version(self) -> int:
         """Version up to which the log is known to be so; 0 for hearsay."""
-        return 0 if self._is_hearsay else self.known_version
+        return 0 if self._heard.is_hearsay else self.known_version
+
+    @property
+    def quarantined(self) -> str:
+        """Why the execution is set aside, if it is."""
+        return self._setbacks.quarantined
 
     @property
     def is_stuck(self) -> bool:
@@ -143,31 +134,28 @@ class Actor:
 
     def take(self, event: StoredEvent) -> None:
         """An event arrived from the bus: maybe late, early or again."""
-        self._published_version = max(self._published_version, event.stream_version)
-        self._buffer(event)
+        self._heard.publish(event.stream_version)
+        self._keep(event)
 
     def notice(self, events: Sequence[StoredEvent], workload: bytes) -> None:
         """The first events, told before or after they were committed, and perhaps the bytes of the variables."""
-        if self.known_version == 0 and not self._published_version:
-            self._is_hearsay = True
+        if self.known_version == 0:
+            self._heard.begin_with_hearsay()
         if self._planner is None:
             self._told_workload = workload
         for event in events:
-            self._buffer(event)
+            self._keep(event)
 
-    def _buffer(self, event: StoredEvent) -> None:
-        if event.stream_version <= self.known_version:
-            return
-        self._wanted_version = max(self._wanted_version, event.stream_version)
-        if len(self._events) < MAX_BUFFERED_EVENTS:  # What does not fit is read from the log.
-            self._events[event.stream_version] = event
-        self._wake()
+    def _keep(self, event: StoredEvent) -> None:
+        if event.stream_version > self.known_version:
+            self._heard.keep(event)
+            self._wake()
 
     def expect(self, version: int) -> None:
         """The head of the stream is known to be at least here."""
-        self._published_version = max(self._published_version, version)
+        self._heard.publish(version)
         if version > self.known_version or not self._journal.is_settled:
-            self._wanted_version = max(self._wanted_version, version)
+            self._heard.want(version)
             self._wake()
 
     def ask(self, ask: Ask) -> None:
@@ -191,10 +179,8 @@ class Actor:
         return self._planner.hints_for_claimable(self.state)
 
     def retry_quarantined(self) -> None:
-        """Give an execution that was set aside another chance now and then: what was wrong may have been mended."""
-        if self.quarantined and asyncio.get_running_loop().time() >= self._quarantined_until:
-            self.quarantined = ""
-            self._failures = 0
+        """Give an execution that was set aside another chance now and then."""
+        if self._setbacks.forgive_if_due():
             self._wake()
 
     async def stop(self) -> None:
@@ -215,7 +201,7 @@ class Actor:
             self._task = asyncio.create_task(self._run(), name=f"execution-{self.execution_id}")
 
     def _has_work(self) -> bool:
-        behind = self._wanted_version > self.known_version or not self._journal.is_settled
+        behind = self._heard.wanted_version > self.known_version or not self._journal.is_settled
         return bool(self._asks) or behind or self._lacks_plan()
 
     def _lacks_plan(self) -> bool:
@@ -229,12 +215,11 @@ class Actor:
                 self._turn_began = asyncio.get_running_loop().time()
                 try:
                     await self._turn()
-                    self._failures = self._outages = 0
+                    self._setbacks.make_up()
                 except AWAY as exc:
                     self._refuse_all(exc)
                     self._must_read = True  # Nobody knows whether the append went through.
-                    await _pause(self._retry_seconds, self._outages, at_least=asked_to_wait(exc))
-                    self._outages += 1
+                    await self._setbacks.outlast(exc)
                 except (Fenced, NotOwner):
                     logger.warning("planner.fenced", execution_id=str(self.execution_id), shard=self.shard)
                     self._refuse_all(NotOwner(shard=self.shard, address=None))
@@ -242,12 +227,12 @@ class Actor:
                     self._on_fenced(self.shard)
                     return  # The next owner goes on from the log.
                 except Exception as exc:
-                    if self._is_hearsay and isinstance(exc, NotFound):
+                    if self._heard.is_hearsay and isinstance(exc, NotFound):
                         self._forget()
                         continue
                     if not self._survives(exc):
                         return
-                    await _pause(self._failure_seconds, self._failures - 1)
+                    await self._setbacks.pause()
         finally:
             self._task = self._turn_began = None
             if self._asks and not self.quarantined:
@@ -255,14 +240,12 @@ class Actor:
 
     def _survives(self, exc: Exception) -> bool:
         """One bad execution harms only itself: after three failures it is set aside, visibly."""
-        self._failures += 1
+        survives = self._setbacks.bear(exc)
         self._must_read = True
         self._refuse_all(exc if isinstance(exc, NoetlError) else NoetlError("the planner failed on this execution"))
-        logger.exception("planner.turn_failed", execution_id=str(self.execution_id), failures=self._failures)
-        if self._failures <= len(self._failure_seconds):
+        logger.exception("planner.turn_failed", execution_id=str(self.execution_id), failures=self._setbacks.failures)
+        if survives:
             return True
-        self.quarantined = f"{type(exc).__name__}: {exc}"
-        self._quarantined_until = asyncio.get_running_loop().time() + QUARANTINE_SECONDS
         self._metrics.quarantined.inc()
         logger.error("planner.quarantined", execution_id=str(self.execution_id), reason=self.quarantined)
         return False
@@ -275,9 +258,8 @@ class Actor:
         self._journal = Journal(self.execution_id)
         self._planner = None
         self._told_workload = b""
-        self._events.clear()
-        self._wanted_version = self._published_version
-        self._is_hearsay = self._must_read = False
+        self._heard.forget()
+        self._must_read = False
         self._metrics.unfounded_notices.inc()
 
     def _refuse_all(self, error: NoetlError) -> None:
@@ -311,12 +293,12 @@ class Actor:
 
     async def _catch_up(self) -> None:
         """Fold what the bus delivered; read from the log what it did not."""
-        while (event := self._events.pop(self.known_version + 1, None)) is not None:
+        while (event := self._heard.pop(self.known_version + 1)) is not None:
             self._journal.extend([event])
-        behind = self._wanted_version > self.known_version or (self._asks and self.known_version == 0)
+        behind = self._heard.wanted_version > self.known_version or (self._asks and self.known_version == 0)
         if behind or self._must_read or asks_for_parked(self.state, self._asks):
             await self._read_to_head()
-        self._events = {version: event for version, event in self._events.items() if version > self.known_version}
+        self._heard.drop_until(self.known_version)
         self._journal.take_known_decision()
         self._journal.advance(at_head=True)
 
@@ -331,8 +313,8 @@ class Actor:
             self._journal.advance(at_head=at_head)
             if at_head:
                 break
-        self._wanted_version = min(self._wanted_version, self.known_version)
-        self._is_hearsay = self._must_read = False
+        self._heard.read_until(self.known_version)
+        self._must_read = False
         for command_id, worker_id in holders(self.state).items():
             if command_id not in before:
                 key = CommandKey(execution_id=self.execution_id, command_id=command_id)
@@ -411,12 +393,14 @@ class Actor:
 
     async def _append_result_alone(self, planner: TurnPlanner, ask: Complete | EndFrame) -> None:
         try:
-            appended = await self._append(planner.results_alone(ask, self.state), (), expected_version=None)
+            appended = await self._append(
+                self.state.execution, planner.results_alone(ask, self.state), expected_version=None
+            )
         except NoetlError as refusal:
             refuse(ask, refusal)
             return
         version = appended[-1].event.stream_version
-        self._wanted_version = max(self._wanted_version, version)
+        self._heard.want(version)
         if not ask.answer.done():
             ask.answer.set_result(ask.answer_alone(version))  # type: ignore[arg-type]  # each its own
 
@@ -453,19 +437,21 @@ class Actor:
             return ()
         known = self.known_version
         try:
-            appended = await self._append(turn.drafts, turn.hints, expected_version=known, asked_by=turn.asked_by)
+            appended = await self._append(
+                self.state.execution, turn.drafts, turn.hints, expected_version=known, asked_by=turn.asked_by
+            )
         except (Conflict, KeyTaken, AlreadyTerminal):
-            self._wanted_version = max(self._wanted_version, known + 1)
+            self._heard.want(known + 1)
             await self._read_to_head()
             return None
         events = [outcome.event for outcome in appended]
         if any(outcome.duplicate for outcome in appended):
             # Some of it had been appended before, by us or by another owner: the log has the whole story, and maybe
             # much that came after it.
-            self._wanted_version = max(event.stream_version for event in events)
+            self._heard.want(max(event.stream_version for event in events))
             await self._read_to_head()
             return None
-        self._is_hearsay = False
+        self._heard.is_hearsay = False
         if turn.hints:
             self._on_hints(turn.hints)
         self._metrics.leases_ended(leases_that_ended(self.state, turn.drafts))
@@ -475,33 +461,3 @@ class Actor:
         self._metrics.evaluations_issued.inc(sum("evaluation" in draft.meta for draft in turn.drafts))
         logger.debug("planner.turn", execution_id=str(self.execution_id), events=len(events))
         return events
-
-    async def _append(
-        self,
-        drafts: Sequence[Draft],
-        hints: Sequence[Hint],
-        *,
-        expected_version: int | None,
-        asked_by: Fence | None = None,
-    ) -> tuple[Appended, ...]:
-        execution = self.state.execution
-        alone = AppendRequest(
-            tenant_id=execution.tenant_id,
-            organization_id=execution.organization_id,
-            streams=(
-                StreamAppend(
-                    execution_id=self.execution_id,
-                    drafts=tuple(drafts),
-                    expected_stream_version=expected_version,
-                ),
-            ),
-            fence=self._fence(self.shard),
-            asked_by=asked_by,
-            hints=tuple(hints),
-            producer=self._producer,
-        )
-        return await append_with_parent(self._log, alone, execution, work_subject=self._rules.work_subject)
-
-
-async def _pause(seconds: Sequence[float], times: int, *, at_least: float = 0.0) -> None:
-    await asyncio.sleep(max(seconds[min(times, len(seconds) - 1)], at_least))
