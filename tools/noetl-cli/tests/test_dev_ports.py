@@ -1,8 +1,12 @@
+import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from noetl_cli.dev.ports import PORTS_VARIABLE, free_port, is_free, remembered_ports
+from noetl_cli.dev.port_claims import PortClaims
+from noetl_cli.dev.ports import PORTS_VARIABLE, free_port, is_free, release_ports, remembered_ports
 from noetl_core.errors import InvalidInput
 
 
@@ -73,3 +77,63 @@ def test_an_unreadable_port_file_only_costs_new_ports(tmp_path: Path) -> None:
     file.write_text("{")
 
     assert remembered_ports(file, ["nats"])["nats"] > 0
+
+
+CHOOSE = """
+import sys
+from pathlib import Path
+from noetl_cli.dev.ports import remembered_ports
+print(remembered_ports(Path(sys.argv[1]), ["api"])["api"], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports are chosen by chance")
+def test_a_port_that_a_stack_has_chosen_is_no_other_stacks_until_it_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = free_port(), free_port()
+    monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first}")
+    claims = PortClaims()
+    with subprocess.Popen(
+        [sys.executable, "-c", CHOOSE, str(tmp_path / "theirs.json")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert int(other.stdout.readline()) == first
+
+        assert is_free(first), "its server does not listen yet"
+        assert not claims.claim(first)
+        assert claims.claim(second)
+        (tmp_path / "ours.json").write_text(json.dumps({"api": first}))
+        assert remembered_ports(tmp_path / "ours.json", ["api"])["api"] != first
+        other.kill()
+
+    assert claims.claim(first)
+    assert claims.claim(first), "ours already"
+    for port in (first, second):
+        claims.release(port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports are chosen by chance")
+def test_ports_of_a_stack_that_is_gone_are_free_for_others_and_hold_no_descriptor(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    others, before = PortClaims(), descriptors()
+    gone, kept = tmp_path / "gone.json", tmp_path / "kept.json"
+    ports = remembered_ports(gone, ["postgres", "nats"])
+    still = remembered_ports(kept, ["nats"])["nats"]
+    assert descriptors() == before + 3
+
+    release_ports(gone)
+
+    assert descriptors() == before + 1
+    assert others.claim(ports["nats"])
+    assert not others.claim(still)
+    assert remembered_ports(gone, ["postgres", "nats"])["nats"] != ports["nats"], "somebody else's by now"
+    others.release(ports["nats"])
+    for file in (gone, kept):
+        release_ports(file)

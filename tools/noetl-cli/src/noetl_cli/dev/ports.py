@@ -12,6 +12,7 @@ from pathlib import Path
 from noetl_core.errors import InvalidInput
 
 from noetl_cli.dev.files import write_atomically
+from noetl_cli.dev.port_claims import PortClaims
 
 PORTS_VARIABLE = "NOETL_DEV_PORTS"
 """Names the first and the last port to choose from, as in `15000-19999`."""
@@ -23,6 +24,7 @@ _ATTEMPTS = 200
 _handed_out: dict[int, str] = {}
 _lock = threading.Lock()
 _random = random.SystemRandom()
+_claims = PortClaims()
 
 
 def free_port() -> int:
@@ -58,12 +60,15 @@ def is_free(port: int) -> bool:
 
 
 def remembered_ports(file: Path, names: Sequence[str]) -> Mapping[str, int]:
-    """One port per name, the same as last time unless somebody else has taken it since."""
+    """One port per name, the same as last time unless somebody else has taken it since.
+
+    They are this process's until `release_ports` or its end: stacks that start at the same moment have different ones.
+    """
     known = _read(file)
     ports: dict[str, int] = {}
     for name in names:
         before = known.get(name)
-        ports[name] = before if before is not None and _take(before, f"{file}#{name}") else free_port()
+        ports[name] = before if before is not None and _take(before, f"{file}#{name}") else _unclaimed_port()
     for name, port in ports.items():
         _handed_out[port] = f"{file}#{name}"
     if ports.items() - known.items():
@@ -71,12 +76,27 @@ def remembered_ports(file: Path, names: Sequence[str]) -> Mapping[str, int]:
     return ports
 
 
+def release_ports(file: Path) -> None:
+    """What was chosen for this file may be chosen by other processes: its stack is gone."""
+    with _lock:
+        for port, owner in _handed_out.items():
+            if owner.rpartition("#")[0] == str(file):
+                _claims.release(port)
+
+
 def _take(port: int, owner: str) -> bool:
     with _lock:
-        if _handed_out.get(port, owner) != owner or not is_free(port):
+        if _handed_out.get(port, owner) != owner or not is_free(port) or not _claims.claim(port):
             return False
         _handed_out[port] = owner
         return True
+
+
+def _unclaimed_port() -> int:
+    while True:
+        port = free_port()
+        if _claims.claim(port):
+            return port
 
 
 def _read(file: Path) -> dict[str, int]:
@@ -90,7 +110,7 @@ def _read(file: Path) -> dict[str, int]:
 
 
 def _choice() -> range:
-    """Named by those who start several stacks at the same time: a port is free until its server listens."""
+    """Named by those who share a machine with others that choose ports: one is free until its server listens."""
     named = os.environ.get(PORTS_VARIABLE)
     if named is None:
         return range(_LOWEST, max(_ephemeral_start(), _LOWEST + 1))

@@ -21,6 +21,7 @@ from noetl_cli.dev.component_process import ComponentProcess
 from noetl_cli.dev.errors import DirectoryInUse, StackInvalid
 from noetl_cli.dev.home import SUPERVISOR, StackHome
 from noetl_cli.dev.keeper import Keeper, RestartPolicy
+from noetl_cli.dev.ports import release_ports
 from noetl_cli.dev.processes import ProcessIdentity
 from noetl_cli.dev.progress import Progress
 from noetl_cli.dev.state import SATISFIED, ComponentState, Phase, StackState
@@ -120,6 +121,7 @@ def owning(
             raise
         yield supervisor
     finally:
+        release_ports(home.ports_file)
         lock.release()
 
 
