@@ -10,6 +10,9 @@ TESTS := $(wildcard $(addsuffix /tests,$(MEMBERS)) tests benchmarks scripts/refe
 WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --max-worker-restart 0
 space := $(subst ,, )
+# Hundreds of processes are started from these sources: where the environment forbids to keep them compiled, each of
+# them compiles what it loads again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards images images-check
 

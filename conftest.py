@@ -15,3 +15,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 # A shell ignores interrupts for what it runs in the background, and so would everything that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A JVM of a test lives for seconds: what its second compiler takes, it never gives back. Sessions and daemons of Spark
+# read these by themselves.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1")

@@ -14,7 +14,8 @@ PY
   "$python" -m venv "$venv" || { echo "could not create a virtual environment (on Debian: apt install python3-venv)" >&2; exit 1; }
 fi
 echo "installing pinned dependencies into $venv …"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+# The file names everything: there is nothing to resolve.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 editable=()
 for member in "$@"; do [ -f "$member/pyproject.toml" ] && editable+=(-e "$member"); done
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation "${editable[@]}"

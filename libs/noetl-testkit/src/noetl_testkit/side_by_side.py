@@ -27,7 +27,8 @@ WAITING: Final = tuple(
     f"tests/e2e/test_{name}.py" for name in ("outages", "default_leases", "replicas_survive", "stack_lifecycle")
 )
 """They have stacks of their own, which hardly compute anything: the first two sleep for most of their time."""
-_TURNS: Final = (*WAITING, "tests/integration/", "tests/simulation/", "")
+_LONG: Final = ("tests/integration/", "libs/noetl-adapters/tests/spark/", "tools/", "tests/simulation/")
+_TURNS: Final = (*WAITING, *_LONG, "")
 _FIRST_PORT, _PORTS_OF_EACH, _PARTS = 15_000, 2_000, 8
 _INPUT: Final = "noetl_room"
 
