@@ -65,3 +65,18 @@ def test_a_log_that_was_read_to_its_head_goes_no_further() -> None:
     heard.read_until(4)
 
     assert (heard.wanted_version, heard.is_hearsay) == (4, False)
+
+
+def test_what_was_told_while_the_log_was_read_is_still_wanted() -> None:
+    _, _, third = events(3)
+    heard = Heard()
+    heard.want(2)
+    heard.keep(third)
+
+    heard.read_until(2)
+
+    assert heard.wanted_version == 3
+    assert heard.pop(3) == third
+    heard.keep(third)
+    heard.read_until(1)
+    assert heard.wanted_version == 1, "what lies between is not known, and whoever compares heads says how far it goes"

@@ -7,8 +7,10 @@ import asyncio
 import pytest
 from noetl_core.append import Appended, AppendRequest
 from noetl_core.errors import AlreadyTerminal, DeadlinePassed, NoetlError, Overloaded, Unavailable
+from noetl_core.executions.events import ExecutionCancelled
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED
+from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.steering import SteerAction
 from noetl_planner.application import actor, setbacks
 from noetl_servicekit.health import Health
@@ -126,3 +128,23 @@ async def test_a_first_event_that_comes_again_after_the_end_does_not_bring_the_e
     await until(lambda: planning.actors.known_version(planning.execution_id) == len(log))
     with pytest.raises(AlreadyTerminal):
         await planning.actors.steer(planning.execution_id, SteerAction.RESUME, by="ada", reason="")
+
+
+async def test_an_event_that_comes_while_the_log_is_being_read_needs_nobody_to_tell_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is later than the page that is on its way; nothing else comes after it that would wake the execution."""
+    planning = await Planning().start(STEP)
+    read, meanwhile = planning.log.read, [ExecutionCancelled(reason="", cancelled_by="ada")]
+
+    async def read_slowly(scope: Scope | None, execution_id: int, *, from_version: int, limit: int) -> EventPage:
+        page = await read(scope, execution_id, from_version=from_version, limit=limit)
+        while meanwhile:
+            await planning.append(meanwhile.pop(), key="execution/end")
+        return page
+
+    monkeypatch.setattr(planning.log, "read", read_slowly)
+    await planning.replace_planner()
+
+    await until(lambda: planning.actors.known_version(planning.execution_id) == len(planning.events()))
+    assert planning.types()[-1] == "execution.cancelled"

@@ -49,8 +49,12 @@ class Heard:
         self._events = {version: event for version, event in self._events.items() if version > known_version}
 
     def read_until(self, known_version: int) -> None:
-        """The log was read to its head: whoever said that it goes further was wrong, or will say so again."""
-        self.wanted_version = min(self.wanted_version, known_version)
+        """The log was read to its head: whoever said that it goes further was wrong, or will say so again.
+
+        What was told while it was being read is later than that head, and nobody tells it twice.
+        """
+        following = known_version + 1
+        self.wanted_version = min(self.wanted_version, following if following in self._events else known_version)
         self.is_hearsay = False
 
     def forget(self) -> None:
