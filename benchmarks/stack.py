@@ -22,6 +22,7 @@ from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.files import last_lines
 from noetl_cli.dev.home import StackHome
 from noetl_cli.dev.nats import NatsNode
+from noetl_cli.dev.ports import release_ports
 from noetl_cli.dev.postgres import PostgresCluster
 from noetl_cli.dev.stack import DATABASE, components
 from noetl_cli.dev.state import Phase, StackState
@@ -138,6 +139,7 @@ def running_stack(say: Callable[[str], None]) -> Iterator[Stack]:
     finally:
         supervisor.request_stop()
         running.join()
+        release_ports(home.ports_file)
         shutil.rmtree(directory, ignore_errors=True)
 
 

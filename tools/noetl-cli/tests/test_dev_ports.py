@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from noetl_cli.dev.port_claims import PortClaims
-from noetl_cli.dev.ports import PORTS_VARIABLE, free_port, is_free, release_ports, remembered_ports
+from noetl_cli.dev.ports import PORTS_VARIABLE, _handed_out, free_port, is_free, release_ports, remembered_ports
 from noetl_core.errors import InvalidInput
 
 
@@ -137,3 +137,23 @@ def test_ports_of_a_stack_that_is_gone_are_free_for_others_and_hold_no_descripto
     others.release(ports["nats"])
     for file in (gone, kept):
         release_ports(file)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere ports are chosen by chance")
+def test_a_port_that_others_have_chosen_is_not_handed_out_and_can_be_taken_when_they_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, file = free_port(), tmp_path / "ports.json"
+    _handed_out.pop(theirs)
+    monkeypatch.setenv(PORTS_VARIABLE, f"{theirs}-{theirs}")
+    others = PortClaims()
+    assert others.claim(theirs)
+
+    assert free_port() != theirs
+    file.write_text(json.dumps({"nats": theirs}))
+    assert remembered_ports(file, ["nats"])["nats"] != theirs
+    others.release(theirs)
+
+    file.write_text(json.dumps({"nats": theirs}))
+    assert remembered_ports(file, ["nats"])["nats"] == theirs
+    release_ports(file)

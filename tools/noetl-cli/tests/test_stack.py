@@ -1,11 +1,12 @@
 import importlib
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from noetl_cli.dev.component import Component, Part, check_stack
 from noetl_cli.dev.home import StackHome
+from noetl_cli.dev.ports import release_ports
 from noetl_cli.dev.stack import SETTINGS_FILE, components, read_replicas, read_settings
 from noetl_core.errors import InvalidInput
 from noetl_servicekit.env import Address
@@ -15,10 +16,11 @@ SERVICES = ("api", "outbox-publisher", "planner", "projector", "reaper", "worker
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path) -> Iterator[Path]:
     home = StackHome(root=tmp_path / "stack")
     home.create()
-    return home.root
+    yield home.root
+    release_ports(home.ports_file)
 
 
 def parts_of(root: Path) -> Mapping[str, Part]:

@@ -1,5 +1,6 @@
 """Ports that nobody else is using, and that stay the same from one start to the next."""
 
+import itertools
 import json
 import os
 import random
@@ -33,18 +34,9 @@ def free_port() -> int:
     Taken from below the ephemeral range where that is possible: a client that keeps dialling a stopped
     server at an ephemeral port can end up connected to itself, and the server cannot bind it again.
     """
-    ports = _choice()
-    with _lock:
-        for _ in range(_ATTEMPTS):
-            port = _random.choice(ports)
-            if port not in _handed_out and is_free(port):
-                _handed_out[port] = ""
-                return port
-        while True:
-            port = _chosen_by_system()
-            if port not in _handed_out:
-                _handed_out[port] = ""
-                return port
+    port = _choose("")
+    _claims.release(port)  # Nobody says when such a port is needed no more.
+    return port
 
 
 def is_free(port: int) -> bool:
@@ -67,10 +59,8 @@ def remembered_ports(file: Path, names: Sequence[str]) -> Mapping[str, int]:
     known = _read(file)
     ports: dict[str, int] = {}
     for name in names:
-        before = known.get(name)
-        ports[name] = before if before is not None and _take(before, f"{file}#{name}") else _unclaimed_port()
-    for name, port in ports.items():
-        _handed_out[port] = f"{file}#{name}"
+        before, owner = known.get(name), f"{file}#{name}"
+        ports[name] = before if before is not None and _take(before, owner) else _choose(owner)
     if ports.items() - known.items():
         write_atomically(file, json.dumps({**known, **ports}, indent=2) + "\n")
     return ports
@@ -92,11 +82,16 @@ def _take(port: int, owner: str) -> bool:
         return True
 
 
-def _unclaimed_port() -> int:
-    while True:
-        port = free_port()
-        if _claims.claim(port):
-            return port
+def _choose(owner: str) -> int:
+    """A port that is free, was not handed out before, and that no other process has chosen."""
+    ports = _choice()
+    by_chance = (_random.choice(ports) for _ in range(_ATTEMPTS))
+    with _lock:
+        for port in itertools.chain(by_chance, iter(_chosen_by_system, None)):
+            if port not in _handed_out and is_free(port) and _claims.claim(port):
+                _handed_out[port] = owner
+                return port
+    raise AssertionError("the system has run out of ports")
 
 
 def _read(file: Path) -> dict[str, int]:

@@ -121,8 +121,10 @@ def owning(
             raise
         yield supervisor
     finally:
-        release_ports(home.ports_file)
-        lock.release()
+        try:
+            release_ports(home.ports_file)
+        finally:
+            lock.release()
 
 
 def load_stack(stack: str) -> StackFactory:
