@@ -81,7 +81,14 @@ def test_a_gauge_may_be_asked_when_somebody_looks_and_children_may_be_forgotten(
     metrics.gauge("noetl_level", "Level.").set_function(lambda: 7)
     shards = metrics.gauge("noetl_shards", "Shards.", ("shard",))
     shards.labels(shard=1).set(1)
+    shards.labels(shard=2).set(1)
     assert metrics.value("noetl_level") == 7
+    assert metrics.total("noetl_shards") == 2
+
+    shards.forget(1)
+    shards.forget(3)
+
+    assert metrics.registry.get_sample_value("noetl_shards", {"shard": "1"}) is None
     assert metrics.total("noetl_shards") == 1
 
     shards.clear()

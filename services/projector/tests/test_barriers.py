@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from noetl_core.catalog import to_draft
@@ -37,12 +38,13 @@ class Scene:
     def __init__(self) -> None:
         self.leases = InMemoryShardLeases()
         self.log = InMemoryEventLog(leases=self.leases)
-        self.store = InMemoryProjections()
+        self.late = timedelta()
+        self.store = InMemoryProjections(now=lambda: datetime.now(UTC) + self.late)
         self.metrics = MetricSet()
         self.epochs: dict[int, int] = {}
         self.lost: list[int] = []
         self.history = History()
-        self._counts = ProjectorMetrics(self.metrics)
+        self.counts = ProjectorMetrics(self.metrics)
         self.barriers = self.owner(self.epochs)
 
     def owner(self, epochs: dict[int, int]) -> Barriers:
@@ -51,7 +53,7 @@ class Scene:
             self.log,
             epoch=epochs.get,
             fenced=self.lost.append,
-            metrics=self._counts,
+            metrics=self.counts,
             events_between=BETWEEN,
         )
 
@@ -128,6 +130,24 @@ async def test_what_moved_gets_one_barrier_a_second_however_many_batches_there_w
     assert scene.metrics.value("noetl_projector_barriers_total") == 1
     assert scene.metrics.value("noetl_checkpoint_age_seconds_count") == 1
     assert scene.checkpoints == []
+
+
+async def test_the_age_of_the_oldest_barrier_of_a_shard_is_shown_while_it_is_owned(scene: Scene) -> None:
+    await scene.notes(1)
+    await scene.project()
+    scene.late = timedelta(seconds=100)
+    await scene.barriers.close()
+    shard = {"shard_id": str(SHARD)}
+    assert scene.metrics.value("noetl_checkpoint_shard_age_seconds", **shard) >= 100
+
+    scene.counts.forget_shards({SHARD})
+    scene.epochs.clear()
+    await scene.notes(1)
+    await scene.project()
+    await scene.barriers.close()
+
+    assert scene.metrics.value("noetl_checkpoint_age_seconds_count") == 2
+    assert scene.metrics.registry.get_sample_value("noetl_checkpoint_shard_age_seconds", shard) is None
 
 
 async def test_a_checkpoint_is_told_after_enough_events_and_is_no_activity_itself(scene: Scene) -> None:

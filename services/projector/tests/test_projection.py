@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from noetl_contracts.subjects import LOG_BRANCH, event_subject, shard_filter
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Delivery, Message
-from noetl_core.ports.projection_store import ShardCheckpoint
+from noetl_core.ports.projection_store import ProjectedExecution, ShardCheckpoint, Written
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.replay.snapshots import Rules
 from noetl_core.sharding import shard_of
@@ -77,7 +77,7 @@ class Process:
         self.known = KnownStates(capacity)
         self.troubles = Troubles()
         self.signals = VersionSignals()
-        counts = ProjectorMetrics(self.metrics)
+        self.counts = counts = ProjectorMetrics(self.metrics)
         self.checkpoints = Checkpoints(store, counts)
         self.barriers = Barriers(store, log, epoch=self.epochs.get, fenced=self.lose, metrics=counts, events_between=10)
         store_rows = StoreRows(
@@ -852,3 +852,42 @@ async def test_lag_is_counted_from_the_append_of_the_oldest_event_of_an_update()
 
     assert one.metrics.value("noetl_projection_shard_lag_seconds", shard_id=str(SHARD)) == 60.0
     assert one.metrics.value("noetl_projection_lag_seconds_count") == 1
+
+
+class DelayedProjections(InMemoryProjections):
+    """Something happens while it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    async def write(self, rows: Sequence[ProjectedExecution]) -> Written:
+        self.meanwhile()
+        return await super().write(rows)
+
+
+async def test_how_far_a_shard_is_is_not_shown_by_who_has_lost_it() -> None:
+    history = two_steps(History())
+    store = DelayedProjections()
+    one = Process(HistoryLog(history), store)
+    await one.take(*history.stored[:2])
+    one.checkpoints.caught_up({SHARD: NOON})
+    await one.checkpoints.flush()
+    await one.barriers.close()
+    gauges = (
+        "noetl_projection_shard_lag_seconds",
+        "noetl_checkpoint_shard_age_seconds",
+        "noetl_projector_checkpoint_timestamp_seconds",
+    )
+    shard = {"shard_id": str(SHARD)}
+    assert all(one.metrics.registry.get_sample_value(gauge, shard) is not None for gauge in gauges)
+
+    def lose_the_shard() -> None:
+        one.epochs.clear()
+        one.counts.forget_shards({SHARD})
+
+    store.meanwhile = lose_the_shard
+    await one.take(*history.stored[2:])
+
+    assert one.metrics.value("noetl_projection_lag_seconds_count") == 2
+    assert [gauge for gauge in gauges if one.metrics.registry.get_sample_value(gauge, shard) is not None] == []

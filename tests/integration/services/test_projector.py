@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -280,6 +281,11 @@ def metric(process: ServiceProcess, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
+def shards_of(process: ServiceProcess, gauge: str) -> set[str]:
+    """Those that it shows."""
+    return set(re.findall(rf'^{gauge}{{shard_id="(\d+)"}}', get(process, "/metrics"), re.MULTILINE))
+
+
 async def until_owned(*expected: tuple[ServiceProcess, int]) -> None:
     """Wait until each projector owns as many shards as it should."""
     await until(lambda: all(owned(process) == number for process, number in expected), seconds=60)
@@ -435,6 +441,22 @@ async def test_two_projectors_share_the_shards_and_one_takes_over_when_the_other
         await until_owned((one, 64))
         await scene.settled(*histories[15:])
     await scene.assert_rows(*histories)
+
+
+async def test_how_far_a_shard_is_is_shown_by_its_owner_alone(scene: Scene) -> None:
+    gauges = ("noetl_projection_shard_lag_seconds", "noetl_checkpoint_shard_age_seconds")
+    histories = random_histories(choices(17), 30)
+    shards = {str(shard_of(history.execution_id, 64)) for history in histories}
+    with scene.projector("a") as one:
+        await until_owned((one, 64))
+        await scene.publish(await scene.append(*histories))
+        await until(lambda: all(shards_of(one, gauge) == shards for gauge in gauges), seconds=60)
+
+        with scene.projector("b") as other:
+            await until_owned((one, 32), (other, 32))
+            left = shards & set(summary(one)["shards"])
+
+            await until(lambda: all(shards_of(one, gauge) == left for gauge in gauges), seconds=10)
 
 
 async def test_a_frozen_projector_that_wakes_up_deposed_harms_nothing(scene: Scene) -> None:

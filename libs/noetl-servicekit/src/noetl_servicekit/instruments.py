@@ -39,6 +39,11 @@ class Instrument(Collector, ABC):
                 child = self._children.setdefault(key, self._child())
         return child
 
+    def forget(self, *values: object) -> None:
+        """Forget the child with these values, if there is one: what it tells is no longer for this process to say."""
+        with self._lock:
+            self._children.pop(tuple(map(str, values)), None)
+
     def clear(self) -> None:
         """Forget all children."""
         with self._lock:

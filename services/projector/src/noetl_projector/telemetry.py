@@ -28,6 +28,12 @@ class ProjectorMetrics:
         self._of_projections(metrics)
         self._of_lag(metrics)
 
+    def forget_shards(self, shards: Iterable[int]) -> None:
+        """How far they are is for their next owner to say; the last that this one saw would be shown for ever."""
+        for shard in shards:
+            for gauge in (self.shard_lag, self.shard_barrier_age, self.checkpoint_at):
+                gauge.forget(shard)
+
     def _of_messages(self, metrics: MetricSet) -> None:
         self.events_received = metrics.counter("noetl_projector_events_received_total", "Events taken from the bus.")
         self.events_unowned = metrics.counter(
@@ -131,6 +137,11 @@ class ProjectorMetrics:
             "noetl_checkpoint_age_seconds",
             "Time from the append of the oldest event that a barrier is the first to cover to that barrier.",
             buckets=LAG_BUCKETS,
+        )
+        self.shard_barrier_age = metrics.gauge(
+            "noetl_checkpoint_shard_age_seconds",
+            "The same for the oldest of the barriers of each shard that were last written together.",
+            _SHARD,
         )
         self.checkpoints_told = metrics.counter(
             "noetl_projector_checkpoints_told_total", "Barriers told in the logs of their executions."

@@ -79,14 +79,19 @@ class Barriers:
                 self._untold.pop(execution_id, None)
 
     def _note(self, moved: Mapping[int, _Moved], written: Iterable[Barrier]) -> None:
+        oldest: dict[int, float] = {}
         for barrier in written:
             one = moved[barrier.execution_id]
             self._metrics.barriers.inc()
             if one.since is not None:
-                age = (barrier.committed_at - one.since).total_seconds()
-                self._metrics.barrier_age.observe(max(age, 0.0))
+                age = max((barrier.committed_at - one.since).total_seconds(), 0.0)
+                self._metrics.barrier_age.observe(age)
+                oldest[barrier.shard] = max(age, oldest.get(barrier.shard, 0.0))
             if is_due(one.state, events_between=self._events_between):
                 self._untold[barrier.execution_id] = (one.state, barrier)
+        for shard, age in oldest.items():
+            if self._epoch(shard) is not None:  # else its next owner says
+                self._metrics.shard_barrier_age.labels(shard).set(age)
 
     async def _tell(self, state: State, barrier: Barrier) -> bool:
         """Whether nothing is left to do: it is told, by us or by somebody else, or never will be."""

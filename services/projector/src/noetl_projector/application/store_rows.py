@@ -137,7 +137,8 @@ class StoreRows:
         if result.oldest_ingest is not None:
             lag_seconds = max((written.projected_at - result.oldest_ingest).total_seconds(), 0.0)
             self._metrics.lag.observe(lag_seconds)
-            self._metrics.shard_lag.labels(str(row.shard)).set(lag_seconds)
+            if self._epoch(row.shard) is not None:  # else its next owner says
+                self._metrics.shard_lag.labels(str(row.shard)).set(lag_seconds)
             self._checkpoints.projected(
                 row.shard,
                 last_event_id=row.state.last_event_id,
