@@ -34,6 +34,11 @@ class AppendMetrics:
         self.event_bytes = metrics.histogram(
             "noetl_api_event_bytes", "Size of the largest event of an append.", buckets=EVENT_BYTES_BUCKETS
         )
+        self.result_bytes = metrics.histogram(
+            "noetl_event_result_bytes",
+            "Size of the result in each committed event that has one.",
+            buckets=EVENT_BYTES_BUCKETS,
+        )
 
 
 class CredentialMetrics:

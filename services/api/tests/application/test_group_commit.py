@@ -9,6 +9,7 @@ from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import LONGEST_COMMIT_SECONDS, GroupCommit, Outcome
 from noetl_api.telemetry import AppendMetrics
 from noetl_core.append import END_KEY, Ahead, Appended, AppendRequest, PreparedRequest, StreamStart
+from noetl_core.canonical import encode
 from noetl_core.envelope import Draft
 from noetl_core.errors import DeadlinePassed, KeyTaken, NoetlError, Overloaded, Unavailable
 from noetl_core.ports.event_log import EventPage, HeadPage, Scope
@@ -256,6 +257,26 @@ async def test_a_refusal_is_told_to_its_caller_alone(group: GroupCommit, below: 
     assert isinstance(refused, KeyTaken)
     assert not isinstance(first, BaseException)
     assert not isinstance(good, BaseException)
+
+
+async def test_the_size_of_each_result_is_counted_once_it_is_committed(
+    group: GroupCommit, below: GatedLog, metrics: MetricSet
+) -> None:
+    execution_id = await start(group)
+    small, large = {"status": "ok"}, {"status": "ok", "context": {"text": "x" * 3_000}}
+    done = request(execution_id, note("a"), note("b", result=small), note("c", result=large))
+    await group.append(done)
+    await group.append(done)  # all of them are duplicates
+    below.failure = Unavailable("the database is away")
+    with pytest.raises(Unavailable):
+        await group.append(request(execution_id, note("d", result=small)))
+    below.failure = None
+    with pytest.raises(KeyTaken):
+        await group.append(request(execution_id, note("a", result=large)))
+
+    assert metrics.value("noetl_event_result_bytes_count") == 2
+    assert metrics.value("noetl_event_result_bytes_sum") == len(encode(small)) + len(encode(large))
+    assert metrics.value("noetl_event_result_bytes_bucket", le="2048.0") == 1
 
 
 async def test_closing_answers_what_was_taken_and_takes_nothing_more(group: GroupCommit, below: GatedLog) -> None:

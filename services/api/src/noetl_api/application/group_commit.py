@@ -241,6 +241,9 @@ class GroupCommit:
             place += len(stream.drafts)
             added = [event for event, duplicate in outcomes if not duplicate]
             self._metrics.duplicates.inc(len(outcomes) - len(added))
+            for draft, (_, duplicate) in zip(stream.drafts, outcomes, strict=True):
+                if draft.result is not None and not duplicate:
+                    self._metrics.result_bytes.observe(len(draft.result))
             if added:
                 self._metrics.events.inc(len(added))
                 ended = any(is_terminal(draft.draft.event_type) for draft in stream.drafts)
