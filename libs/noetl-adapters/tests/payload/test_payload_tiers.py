@@ -10,7 +10,7 @@ import pytest
 from noetl_adapters.payload.disk_tier import DiskTier, owned_directory
 from noetl_adapters.payload.memory_tier import MemoryTier
 from noetl_adapters.payload.open_store import open_tiered_store
-from noetl_adapters.payload.tiers import PayloadTier, TieredPayloadStore
+from noetl_adapters.payload.tiers import Miss, PayloadTier, TieredPayloadStore
 from noetl_core.canonical import sha256_hex
 from noetl_core.errors import NotFound
 from noetl_core.payloads import PayloadPart, PayloadRef
@@ -24,9 +24,13 @@ class Reports:
         self.reads: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.bytes: dict[str, int] = {}
+        self.resolutions: list[tuple[str, float]] = []
 
     def read(self, tier: str, outcome: str) -> None:
         self.reads[f"{tier} {outcome}"] += 1
+
+    def resolved(self, tier: str, seconds: float) -> None:
+        self.resolutions.append((tier, seconds))
 
     def refused(self, tier: str, reason: str) -> None:
         self.refusals[f"{tier} {reason}"] += 1
@@ -153,6 +157,56 @@ async def test_who_stops_waiting_takes_nothing_from_the_others() -> None:
     assert reports.reads == {"store hit": 1}
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+class SlowTier(MemoryTier):
+    """Looks for so long before it answers."""
+
+    def __init__(self, clock: list[float], seconds: float, reports: Reports) -> None:
+        super().__init__(budget_bytes=4000, reports=reports)
+        self._clock, self._seconds = clock, seconds
+
+    async def load(self, ref: PayloadRef) -> bytes | Miss:
+        self._clock[0] += self._seconds
+        return await super().load(ref)
+
+
+async def test_what_a_reader_waited_for_is_told_by_the_tier_that_had_the_bytes() -> None:
+    clock, reports, store = [0.0], Reports(), InMemoryPayloadStore()
+    near, far = (SlowTier(clock, seconds, reports) for seconds in (1.0, 10.0))
+    near.name, far.name = "near", "far"
+    near.is_memory = far.is_memory = False
+    payloads = TieredPayloadStore(store, [near, far], reports, clock=lambda: clock[0])
+    ref = await put(store)
+    part = PayloadPart(start=0, bytes=5, sha256=sha256_hex(HELLO[:5]))
+
+    await payloads.get(ref)
+    await payloads.attach(ref)
+    await near.forget(ref)
+    await payloads.get_part(ref, part)
+    await payloads.get(ref)
+
+    assert reports.resolutions == [("store", 11.0), ("near", 1.0), ("far", 11.0), ("far", 11.0)]
+
+
+async def test_nothing_is_told_of_what_nobody_got(world: World) -> None:
+    ref = await put(world.store)
+    part = PayloadPart(start=0, bytes=5, sha256=sha256_hex(HELLO[:5]))
+    await world.store.delete(ref)
+
+    for reading in (world.payloads.get(ref), world.payloads.get_part(ref, part)):
+        with pytest.raises(NotFound):
+            await reading
+
+    assert world.reports.resolutions == []
+
+
+async def test_everybody_who_waited_for_one_read_of_the_store_is_counted(world: World) -> None:
+    ref = await put(world.store, b"x" * 2000)
+
+    await asyncio.gather(*(world.payloads.get(ref) for _ in range(20)))
+
+    assert [tier for tier, _ in world.reports.resolutions] == ["store"] * 20
 
 
 async def test_what_nobody_has_is_not_found(world: World) -> None:

@@ -28,6 +28,12 @@ LAG_BUCKETS: Final = (
 )  # fmt: skip
 """Seconds behind the log: narrow around what is promised, so that a quantile says whether the promise is kept."""
 
+RESOLVE_BUCKETS: Final = (
+    0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
+    2.5, 10.0,
+)  # fmt: skip
+"""Seconds to the bytes of a payload: from the memory of a process to a bucket in another place."""
+
 SIZE_BUCKETS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 """Things a batch."""
 

@@ -32,6 +32,9 @@ class Reports:
     def read(self, tier: str, outcome: str) -> None:
         self.reads[outcome] += 1
 
+    def resolved(self, tier: str, seconds: float) -> None:
+        """How long it took is of no interest to most tests."""
+
     def refused(self, tier: str, reason: str) -> None:
         self.refusals[reason] += 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from noetl_servicekit.metrics import SIZE_BUCKETS, MetricSet
+from noetl_servicekit.metrics import RESOLVE_BUCKETS, SIZE_BUCKETS, MetricSet
 
 EVENT_BYTES_BUCKETS: Final = (128, 256, 512, 768, 1_024, 1_536, 2_048, 4_096, 8_192, 16_384, 65_536)
 
@@ -67,10 +67,20 @@ class PayloadMetrics:
             "Copies of payloads that a tier did not take.",
             ("tier", "reason"),
         )
+        self._resolve_seconds = metrics.histogram(
+            "noetl_reference_resolve_seconds",
+            "Time from asking for a payload to its bytes, by the tier that had them.",
+            ("tier",),
+            buckets=RESOLVE_BUCKETS,
+        )
 
     def read(self, tier: str, outcome: str) -> None:
         """A tier was asked: hit, or which kind of miss."""
         self._reads.labels(tier, outcome).inc()
+
+    def resolved(self, tier: str, seconds: float) -> None:
+        """Somebody who asked has the bytes, from this tier or the store, after so long."""
+        self._resolve_seconds.labels(tier).observe(seconds)
 
     def refused(self, tier: str, reason: str) -> None:
         """A tier did not take a copy."""

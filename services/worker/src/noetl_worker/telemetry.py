@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from noetl_core.ports.spark import SparkProgress, SparkWork
 from noetl_servicekit.logging import get_logger
-from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.metrics import RESOLVE_BUCKETS, MetricSet
 
 logger = get_logger()
 
@@ -61,11 +61,23 @@ class PayloadTierMetrics:
             "Copies of payloads that a tier did not take.",
             ("tier", "reason"),
         )
+        for exhausted in ("full", "no_room"):  # from 0 on, or an alert would not see the first one as an increase
+            self._refused.labels("shared_memory", exhausted)
+        self._resolve_seconds = metrics.histogram(
+            "noetl_reference_resolve_seconds",
+            "Time from asking for a payload to its bytes, by the tier that had them.",
+            ("tier",),
+            buckets=RESOLVE_BUCKETS,
+        )
         self._bytes = metrics.gauge("noetl_worker_payload_tier_bytes", "Payloads that a tier holds.", ("tier",))
 
     def read(self, tier: str, outcome: str) -> None:
         """A tier was asked: hit, or which kind of miss."""
         self._reads.labels(tier, outcome).inc()
+
+    def resolved(self, tier: str, seconds: float) -> None:
+        """Somebody who asked has the bytes, from this tier or the store, after so long."""
+        self._resolve_seconds.labels(tier).observe(seconds)
 
     def refused(self, tier: str, reason: str) -> None:
         """A tier did not take a copy."""

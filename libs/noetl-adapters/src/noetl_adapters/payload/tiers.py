@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Sequence
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final, Protocol
@@ -65,6 +66,10 @@ class TierReports(Protocol):
         """A tier was asked: hit, or which kind of miss."""
         ...
 
+    def resolved(self, tier: str, seconds: float) -> None:
+        """Somebody who asked has the bytes, from this tier or the store, after so long."""
+        ...
+
     def refused(self, tier: str, reason: str) -> None:
         """A tier did not take a copy."""
         ...
@@ -82,10 +87,18 @@ def copy_name(ref: PayloadRef) -> str:
 class TieredPayloadStore:
     """A payload store behind its tiers; what is put is durable there before any tier has it."""
 
-    def __init__(self, store: PayloadStore, tiers: Sequence[PayloadTier], reports: TierReports) -> None:
+    def __init__(
+        self,
+        store: PayloadStore,
+        tiers: Sequence[PayloadTier],
+        reports: TierReports,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._store = store
         self._tiers = tuple(tiers)
         self._reports = reports
+        self._clock = clock
         self._loading: dict[str, asyncio.Task[bytes]] = {}
 
     async def put(self, *, tenant_id: str, organization_id: str, data: bytes, media_type: str) -> PayloadRef:
@@ -116,6 +129,7 @@ class TieredPayloadStore:
 
     async def get_part(self, ref: PayloadRef, part: PayloadPart) -> bytes:
         """From the nearest tier that has the right bytes there, else from the store; no tier learns from it."""
+        asked_at = self._clock()
         for tier in self._tiers:
             data = self._found(tier, await tier.load_part(ref, part))
             if data is None:
@@ -126,8 +140,11 @@ class TieredPayloadStore:
                 await self._went_bad(tier, ref)
                 continue
             self._reports.read(tier.name, HIT)
+            self._reports.resolved(tier.name, self._clock() - asked_at)
             return proven
-        return await self._counted(self._store.get_part(ref, part))
+        proven = await self._counted(self._store.get_part(ref, part))
+        self._reports.resolved(STORE, self._clock() - asked_at)
+        return proven
 
     async def stream(self, ref: PayloadRef) -> AsyncIterator[bytes]:
         """From a tier that need not be compared again, else from the store; no tier learns from it."""
@@ -159,14 +176,19 @@ class TieredPayloadStore:
         return self._store.find(tenant_id=tenant_id, organization_id=organization_id)
 
     async def _nearest(self, ref: PayloadRef) -> bytes | memoryview:
+        """What a reader waits for is counted as a whole: looks in vain and copies that are made on the way too."""
+        asked_at = self._clock()
         for position, tier in enumerate(self._tiers):
             data = await self._load(tier, ref)
             if data is None:
                 continue
             if isinstance(data, bytes) and not tier.is_memory:
                 await self._keep(ref, data, self._tiers[:position], produced=False)
+            self._reports.resolved(tier.name, self._clock() - asked_at)
             return data
-        return await self._from_store(ref)
+        stored = await self._from_store(ref)
+        self._reports.resolved(STORE, self._clock() - asked_at)
+        return stored
 
     async def _from_store(self, ref: PayloadRef) -> bytes:
         """All who ask at once wait for one read: the items of a loop want the same payload at the same time."""
