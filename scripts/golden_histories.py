@@ -2,6 +2,7 @@
 
 python -m scripts.golden_histories add NAME --case loops/some-case     a conformance case, run in memory
 python -m scripts.golden_histories add NAME --drawn SEED               a history drawn at random (--frames: stages)
+python -m scripts.golden_histories add NAME --run                      the run of that name in noetl_testkit.golden_runs
 python -m scripts.golden_histories add NAME --events FILE              lines of `noetl replay events ID`
 python -m scripts.golden_histories expect                              after rows have changed on purpose
 """
@@ -20,6 +21,7 @@ from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.golden import expectation
 from noetl_testkit.conformance import load_cases
 from noetl_testkit.frame_histories import drawn_frame_history
+from noetl_testkit.golden_runs import RUNS
 from noetl_testkit.histories import choices, drawn_history
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 
@@ -42,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source = add.add_mutually_exclusive_group(required=True)
     source.add_argument("--case")
     source.add_argument("--drawn", type=int)
+    source.add_argument("--run", action="store_true")
     source.add_argument("--events", type=Path)
     add.add_argument("--frames", action="store_true")
     commands.add_parser("expect")
@@ -51,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _write_expected(folder, read_history(folder))
         return
     folder = CORPUS / asked.name
-    folder.mkdir()
     events = _history(asked)
+    folder.mkdir()
     (folder / "events.jsonl").write_bytes(b"".join(event_line(event) + b"\n" for event in events))
     _write_expected(folder, events)
     sys.stdout.write(f"{folder.relative_to(ROOT)}: {len(events)} events\n")
@@ -61,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _history(asked: argparse.Namespace) -> list[StoredEvent]:
     if asked.events is not None:
         return [read_event_line(line) for line in asked.events.read_bytes().splitlines()]
+    if asked.run:
+        if asked.name not in RUNS:
+            raise SystemExit(f"there is no run {asked.name!r}: {', '.join(RUNS)}")
+        return RUNS[asked.name].make()
     if asked.drawn is not None:
         drawn = drawn_frame_history if asked.frames else drawn_history
         return drawn(choices(asked.drawn), moves=30).stored

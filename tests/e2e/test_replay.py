@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from noetl_core.replay.event_lines import read_event_line
 from noetl_core.replay.golden import expectation
+from noetl_testkit import other_releases
 from noetl_testkit.local_stack import LocalStack
 
 PLAYBOOK = """\
@@ -72,6 +73,30 @@ def test_the_same_code_sees_no_drift_and_other_code_is_asked_in_a_process_of_its
     (drifted,) = there.document["drifted"]
     assert drifted["format"] == {"server": 1, "other": 2}
     assert len(drifted["drifted"]) == 6
+
+
+def test_what_another_release_folds_otherwise_is_named_and_what_a_limit_leaves_out_is_counted(
+    stack: LocalStack, execution_id: str, tmp_path: Path
+) -> None:
+    (tmp_path / "again.yaml").write_text(PLAYBOOK.replace("tests/replayed", "tests/replayed_again"))
+    again = stack.noetl("run", str(tmp_path / "again.yaml"), "-o", "json").document["execution_id"]
+    other = other_releases.with_another_fold(tmp_path / "other")
+
+    told = stack.noetl("replay", "drift", execution_id, again, "--with", other, "-o", "json")
+    text = stack.noetl("replay", "drift", execution_id, "--with", other)
+    newest = stack.noetl("replay", "drift", "--limit", "1", "-o", "json")
+    nobody = stack.noetl("replay", "drift", "4711")
+    both = stack.noetl("replay", "drift", execution_id, "--limit", "1")
+
+    assert (told.code, text.code, newest.code, nobody.code, both.code) == (1, 1, 0, 3, 2), (told, newest)
+    assert [(one["execution_id"], one["drifted"]) for one in told.document["drifted"]] == [
+        (execution_id, ["commands"]),
+        (again, ["commands"]),
+    ]
+    assert told.document["complete"] is True
+    assert text.out.splitlines()[-1] == "1 of 1 executions would change"
+    assert (newest.document["executions"], newest.document["complete"]) == (1, False)
+    assert newest.document["left_out"] >= 1
 
 
 def test_events_are_printed_as_golden_histories_have_them(stack: LocalStack, execution_id: str) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from noetl_core.canonical import decode, encode
 from noetl_core.envelope import StoredEvent
+from noetl_core.events import known_types
+from noetl_core.executions.state import ExecutionStatus
 from noetl_core.replay.event_lines import read_event_line
 from noetl_core.replay.golden import expectation
 from noetl_core.replay.history import Replay
 from noetl_core.surfaces.shapes import SHAPES, Surface, check_row
+from noetl_testkit.golden_runs import RUNS
 from noetl_testkit.histories import choices, shuffled_delivery
 
 CORPUS = Path(__file__).parent / "golden"
@@ -27,6 +30,11 @@ def events_of(name: str) -> list[StoredEvent]:
 
 def expected_of(name: str) -> Any:
     return decode((CORPUS / name / "expected.json").read_bytes().rstrip(b"\n"))
+
+
+def rows_of(name: str, surface: Surface) -> list[Any]:
+    lines = [decode(line) for line in (CORPUS / name / "rows.jsonl").read_bytes().splitlines()]
+    return [one["row"] for one in lines if isinstance(one, dict) and one["surface"] == surface]
 
 
 @pytest.mark.parametrize("name", HISTORIES)
@@ -70,3 +78,36 @@ def test_the_corpus_has_rows_of_every_surface() -> None:
     ends = [expected_of(name)["positions"][-1]["rows"] for name in HISTORIES]
 
     assert all(any(rows[surface] for rows in ends) for surface in Surface)
+
+
+def test_the_corpus_has_every_type_of_event() -> None:
+    told = {event.envelope().event_type for name in HISTORIES for event in events_of(name)}
+
+    assert set(known_types()) - told == set(), "add a history: python -m scripts.golden_histories"
+
+
+def test_the_corpus_has_every_end_of_an_execution() -> None:
+    ends = {row["status"] for name in HISTORIES for row in rows_of(name, Surface.EXECUTION)}
+
+    assert ends == {status.value for status in ExecutionStatus}
+
+
+def test_the_corpus_has_objects_that_are_gone_and_objects_that_were_made_from_others() -> None:
+    objects = {
+        f"{row['object_type']}/{row['object_id']}": row
+        for row in rows_of("objects_derived_and_deleted", Surface.BUSINESS_OBJECTS)
+    }
+
+    assert objects["order/7"]["status"] == "deleted"
+    assert [one["type"] for one in objects["invoice/7/1"]["derived_from"]] == ["order", "cart"]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_of_today_ends_as_its_history_does_and_has_what_it_is_there_for(name: str) -> None:
+    run = RUNS[name]
+
+    for events in (events_of(name), run.make()):
+        replay = Replay(events[0].envelope().execution_id)
+        replay.take(events)
+        assert replay.result().state.execution.status is run.status
+        assert {event.envelope().event_type for event in events} >= set(run.types)

@@ -71,8 +71,8 @@ class Interrupted:
 class Collecting:
     """One log, one store, any number of collectors."""
 
-    def __init__(self, payloads: CollectablePayloads | None = None) -> None:
-        self.clock = TurnedClock()
+    def __init__(self, payloads: CollectablePayloads | None = None, *, clock: TurnedClock | None = None) -> None:
+        self.clock = clock or TurnedClock()
         self.log = InMemoryEventLog(clock=self.clock)
         self.leases = InMemoryShardLeases(shard_count=64, clock=self.clock)
         self.payloads = InMemoryPayloadStore(clock=self.clock) if payloads is None else payloads

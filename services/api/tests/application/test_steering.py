@@ -31,15 +31,14 @@ from noetl_core.errors import (
 )
 from noetl_core.executions.state import ExecutionStatus
 from noetl_core.ports.commands import ToldChunk
-from noetl_core.ports.event_log import Scope
 from noetl_core.ports.frames import CommittedRows, GrantedFrame, StageSlot
-from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.failed_rows import FailedRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.stored_values import StoredValues
+from noetl_testkit.memory.no_projections import NoProjections
 from noetl_testkit.planning import WORKER, Planning, ok
 from noetl_testkit.until import until
 
@@ -59,19 +58,6 @@ FAILED = {
     "parent_ref": None,
     "context": {"error": {"kind": "unknown", "code": "X", "message": "no"}},
 }
-
-
-class NoProjections:
-    """A projector that has seen nothing yet: the log answers."""
-
-    async def get_execution(self, scope: Scope | None, execution_id: int, **options: Any) -> ExecutionView:
-        raise NotFound("execution", execution_id, code="execution.not_found")
-
-    async def list_executions(self, scope: Scope, **options: Any) -> ExecutionPage:
-        raise AssertionError("nobody lists here")
-
-    async def silent_commands(self, *, limit: int = 100, page_token: str = "") -> SilentPage:
-        raise AssertionError("nobody asks for silent commands")
 
 
 class World:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
 
 import click
 from noetl_contracts.clients import ReplayedState
+from noetl_core.errors import InvalidInput
 from noetl_core.replay.differences import differences
 from noetl_core.replay.points import Point
 from noetl_core.surfaces.shapes import Surface
@@ -16,10 +16,12 @@ from noetl_cli.commands.arguments import EXECUTION_ID
 from noetl_cli.connection import FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode
 from noetl_cli.output import Output, echo_json, output_option
-from noetl_cli.replay.drift import Compared, all_executions, chosen, compare, folding_with, history_lines
+from noetl_cli.replay.drift import DriftReport, compare_all, history_lines
+from noetl_cli.replay.other_release import folding_with
 from noetl_cli.replay.points import POINT
 from noetl_cli.replay.shown import difference_lines, point_document, state_document, state_lines
-from noetl_cli.shown.tables import table_lines
+from noetl_cli.shown.progress_line import ProgressLine
+from noetl_cli.stream_heads import all_heads, heads_of
 
 _SURFACES = ["all", "none", *map(str, Surface)]
 
@@ -115,39 +117,38 @@ def diff(
 @click.argument("execution_ids", type=EXECUTION_ID, metavar="[ID]...", nargs=-1)
 @click.option("--with", "path", default="", metavar="PYTHONPATH", help="Where the other release is imported from.")
 @click.option("--python", default="", metavar="PROGRAM", help="An interpreter that has the other release installed.")
-@click.option("--limit", default=10_000, show_default=True, type=click.IntRange(min=1), help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest; without it, all of them.")
 @output_option
 @takes_server
 def drift(
-    *, execution_ids: tuple[int, ...], path: str, python: str, limit: int, output: Output, find_server: FindServer
+    *,
+    execution_ids: tuple[int, ...],
+    path: str,
+    python: str,
+    limit: int | None,
+    output: Output,
+    find_server: FindServer,
 ) -> None:
     """Tell which executions another release would see differently, before it is deployed.
 
     Replays stored histories with the other release's upcasters and fold, and compares with what the server says of
     the same versions. Without --with and --python the other release is the one of this program. Without an ID it goes
-    through all executions of the tenant. Exits with 1 if anything would change.
+    through all executions of the tenant. Exits with 1 if anything would change, or if a history cannot be compared.
 
     \b
     Examples:
       noetl replay drift --python /opt/noetl-next/bin/python
       noetl replay drift 271828182845904523 --with ../next/libs/noetl-core/src:../next/tools/noetl-cli/src
     """
-    compared = asyncio.run(_compare_all(find_server(), execution_ids, path=path, python=python, limit=limit))
-    differing = [one for one in compared if not one.is_same]
-    cut_off = not execution_ids and len(compared) == limit
+    if execution_ids and limit is not None:
+        raise InvalidInput("--limit is for all executions of a tenant, and not for those that are named")
+    report = asyncio.run(_compare_all(find_server(), execution_ids, path=path, python=python, limit=limit))
     if output is Output.JSON:
-        document = {"executions": len(compared), "drifted": [one.to_json() for one in differing]}
-        echo_json({**document, "limit_reached": cut_off})
+        echo_json(report.to_json())
     else:
-        if differing:
-            rows = [("EXECUTION", "VERSION", "WHAT WOULD CHANGE")]
-            rows += [(str(one.execution_id), str(one.stream_version), _what(one)) for one in differing]
-            for line in table_lines(rows):
-                click.echo(line)
-        click.echo(f"{len(differing)} of {len(compared)} executions would change")
-        if cut_off:
-            click.echo(f"there may be more than the {limit} that were looked at: --limit")
-    if differing:
+        for line in report.lines():
+            click.echo(line)
+    if not report.is_clean:
         sys.exit(ExitCode.FAILED)
 
 
@@ -166,7 +167,7 @@ def events(*, execution_id: int, find_server: FindServer) -> None:
 
     async def show() -> None:
         async with connected(find_server()) as clients:
-            async for line in history_lines(clients, execution_id):
+            async for line in history_lines(clients.events, execution_id):
                 sys.stdout.buffer.write(line + b"\n")
             sys.stdout.buffer.flush()
 
@@ -174,15 +175,15 @@ def events(*, execution_id: int, find_server: FindServer) -> None:
 
 
 async def _compare_all(
-    server: Server, execution_ids: tuple[int, ...], *, path: str, python: str, limit: int
-) -> list[Compared]:
+    server: Server, execution_ids: tuple[int, ...], *, path: str, python: str, limit: int | None
+) -> DriftReport:
     async with connected(server) as clients, folding_with(path=path, python=python) as folding:
-        wanted: AsyncIterator[int] = chosen(execution_ids) if execution_ids else all_executions(clients, limit=limit)
-        return [await compare(clients, folding, execution_id) async for execution_id in wanted]
-
-
-def _what(one: Compared) -> str:
-    if one.error:
-        return one.error
-    formats = "" if one.formats[0] == one.formats[1] else f" (format {one.formats[0]} -> {one.formats[1]})"
-    return ", ".join(one.drifted) + formats
+        known = await (heads_of(clients.evidence, execution_ids) if execution_ids else all_heads(clients.evidence))
+        heads = known[-limit:] if limit is not None else known
+        progress = ProgressLine(executions=len(heads), events=sum(head.version for head in heads))
+        try:
+            return await compare_all(
+                clients.replay, clients.events, heads, folding, left_out=len(known) - len(heads), progress=progress
+            )
+        finally:
+            progress.clear()

@@ -2,101 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from noetl_core.errors import NoetlError
+from noetl_core.envelope import StoredEvent, verify_link
+from noetl_core.errors import Corrupt, NoetlError, NotAuthenticated, NotPermitted, Overloaded, Unavailable
+from noetl_core.ports.event_log import EventLog
+from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.event_lines import event_line
 from noetl_core.replay.points import Point
-from noetl_core.surfaces.shapes import Surface
 
-from noetl_cli.connection import Clients
-from noetl_cli.replay.fold_lines import documents
+from noetl_cli.replay.other_release import FoldFailed, Folding, NoOtherRelease
+from noetl_cli.replay.replays import Replays
+from noetl_cli.shown.tables import table_lines
+from noetl_cli.shown.text import one_line
 
 _PAGE: Final = 500
-
-
-class FoldFailed(NoetlError):
-    """The other release's process is gone; what it said last stands above."""
-
-    code = "replay.other_release_failed"
-
-
-class Folding(Protocol):
-    """Other code: takes the lines of a history, gives its checksum document."""
-
-    async def fold(self, lines: AsyncIterator[bytes]) -> Mapping[str, Any]:
-        """One history."""
-        ...
-
-
-class FoldHere:
-    """The code of this very program."""
-
-    async def fold(self, lines: AsyncIterator[bytes]) -> Mapping[str, Any]:
-        """One history; it is in memory here, as its rows are."""
-        return next(iter(documents([*[line async for line in lines], b""])))
-
-
-class FoldThere:
-    """Another release, in a process that imports it."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def fold(self, lines: AsyncIterator[bytes]) -> Mapping[str, Any]:
-        """One history, line by line, as fast as the other side reads."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise FoldFailed("the process of the other release has no pipes")
-        try:
-            async for line in lines:
-                stdin.write(line + b"\n")
-                await stdin.drain()
-            stdin.write(b"\n")
-            await stdin.drain()
-        except (BrokenPipeError, ConnectionResetError) as exc:
-            raise FoldFailed("the process of the other release has ended; does it have `noetl replay`?") from exc
-        answer = await stdout.readline()
-        if not answer:
-            raise FoldFailed("the process of the other release has ended; does it have `noetl replay`?")
-        document: Mapping[str, Any] = json.loads(answer)
-        return document
-
-
-@asynccontextmanager
-async def folding_with(*, path: str, python: str) -> AsyncIterator[Folding]:
-    """Code from a PYTHONPATH or an interpreter of its own; without either, this program's."""
-    if not path and not python:
-        yield FoldHere()
-        return
-    environment = {**os.environ, **({"PYTHONPATH": path} if path else {})}
-    process = await asyncio.create_subprocess_exec(
-        python or sys.executable,
-        "-m",
-        "noetl_cli.replay.fold_lines",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment,
-        limit=2**24,
-    )
-    try:
-        yield FoldThere(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+_OF_ALL: Final = (Unavailable, Overloaded, NotAuthenticated, NotPermitted, NoOtherRelease)
+"""Failures that the next history would meet as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """One execution: which surfaces would change, or why nobody can say."""
+    """One execution: which surfaces would change, or why the other release cannot read it."""
 
     execution_id: int
     stream_version: int
@@ -121,50 +50,167 @@ class Compared:
             "upcasters": {"server": self.upcasters[0], "other": self.upcasters[1]},
         }
 
+    def what(self) -> str:
+        """What would change, for people."""
+        if self.error:
+            return one_line(self.error)
+        formats = "" if self.formats[0] == self.formats[1] else f" (format {self.formats[0]} -> {self.formats[1]})"
+        return ", ".join(self.drifted) + formats
 
-async def compare(clients: Clients, folding: Folding, execution_id: int) -> Compared:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotCompared:
+    """One execution of which nobody can say whether it would change, and why."""
+
+    execution_id: int
+    stream_version: int
+    code: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "execution_id": str(self.execution_id),
+            "stream_version": self.stream_version,
+            "code": self.code,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class DriftReport:
+    """What came out; executions that stay the same are only counted, since there may be millions."""
+
+    left_out: int = 0
+    """Executions that the log has and that a limit kept from being looked at."""
+    executions: int = 0
+    drifted: list[Compared] = field(default_factory=list)
+    not_comparable: list[NotCompared] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether something is known of every execution."""
+        return not self.not_comparable and not self.left_out
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether everything that was looked at could be compared, and stays the same."""
+        return not self.drifted and not self.not_comparable
+
+    def add(self, one: Compared | NotCompared) -> None:
+        """The next execution."""
+        self.executions += 1
+        if isinstance(one, NotCompared):
+            self.not_comparable.append(one)
+        elif not one.is_same:
+            self.drifted.append(one)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "executions": self.executions,
+            "complete": self.is_complete,
+            "left_out": self.left_out,
+            "drifted": [one.to_json() for one in self.drifted],
+            "not_comparable": [one.to_json() for one in self.not_comparable],
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        if self.drifted:
+            rows = [("EXECUTION", "VERSION", "WHAT WOULD CHANGE")]
+            rows += [(str(one.execution_id), str(one.stream_version), one.what()) for one in self.drifted]
+            yield from table_lines(rows)
+        if self.not_comparable:
+            rows = [("EXECUTION", "VERSION", "WHY IT CANNOT BE COMPARED")]
+            rows += [
+                (str(one.execution_id), str(one.stream_version), f"{one.code}: {one_line(one.reason)}")
+                for one in self.not_comparable
+            ]
+            yield from table_lines(rows)
+        yield f"{len(self.drifted)} of {self.executions} executions would change"
+        if self.not_comparable:
+            yield f"{len(self.not_comparable)} could not be compared: nobody knows whether they would change"
+        if self.left_out:
+            yield f"{self.left_out} older ones were left out by --limit: nobody knows whether they would change"
+
+
+async def compare_all(
+    replays: Replays,
+    log: EventLog,
+    heads: Sequence[StreamHead],
+    folding: Folding,
+    *,
+    left_out: int,
+    progress: Callable[[int, int], None],
+) -> DriftReport:
+    """One after the other; a history that cannot be compared is told of, and keeps no other from being compared."""
+    report, events = DriftReport(left_out=left_out), 0
+    for head in heads:
+        try:
+            report.add(await _compare(replays, log, head, folding))
+        except _OF_ALL as exc:
+            exc.add_note(f"at execution {head.execution_id}, after {report.executions} of {len(heads)}")
+            raise
+        except NoetlError as exc:
+            report.add(
+                NotCompared(
+                    execution_id=head.execution_id, stream_version=head.version, code=exc.code, reason=exc.message
+                )
+            )
+        events += head.version
+        progress(report.executions, events)
+    return report
+
+
+async def _compare(replays: Replays, log: EventLog, head: StreamHead, folding: Folding) -> Compared:
     """The server's own replay of a history beside the other code's, to the same version."""
-    recorded = await clients.replay.state(None, execution_id, Point(), projection="none", from_start=True)
-    version = recorded.stream_version
-    other = await folding.fold(history_lines(clients, execution_id, version))
+    execution_id, version = head.execution_id, head.version
+    point = Point(stream_version=version)
+    recorded = await replays.state(None, execution_id, point, projection="none", from_start=True)
+    other = await folding.fold(_whole_lines(log, execution_id, version))
     if "error" in other:
         return Compared(execution_id=execution_id, stream_version=version, error=str(other["error"]))
-    drifted = tuple(str(one) for one in Surface if other["surfaces"].get(one) != recorded.surfaces[one])
+    surfaces, told_format, upcasters = other.get("surfaces"), other.get("format"), other.get("upcasters")
+    if not isinstance(surfaces, dict) or not isinstance(told_format, int) or not isinstance(upcasters, str):
+        raise FoldFailed("the other release answers with a document that has no checksums of surfaces")
+    names = dict.fromkeys([*recorded.surfaces, *surfaces])
     return Compared(
         execution_id=execution_id,
         stream_version=version,
-        drifted=drifted,
-        formats=(recorded.format, other["format"]),
-        upcasters=(recorded.upcasters, other["upcasters"]),
+        drifted=tuple(one for one in names if surfaces.get(one) != recorded.surfaces.get(one)),
+        formats=(recorded.format, told_format),
+        upcasters=(recorded.upcasters, upcasters),
     )
 
 
-async def history_lines(clients: Clients, execution_id: int, version: int = 0) -> AsyncIterator[bytes]:
-    """The events of an execution up to a version, page by page; 0 is its head."""
+async def history_lines(log: EventLog, execution_id: int) -> AsyncIterator[bytes]:
+    """The events of an execution up to its head, as they stand."""
+    async for event in _events(log, execution_id):
+        yield event_line(event)
+
+
+async def _whole_lines(log: EventLog, execution_id: int, version: int) -> AsyncIterator[bytes]:
+    """The events up to a version; raises `Corrupt` at one that was changed, which says nothing of the other release."""
+    checksum = ""
+    async for event in _events(log, execution_id, version):
+        verify_link(event)
+        if event.prev_checksum != checksum:
+            raise Corrupt(f"version {event.stream_version} of execution {execution_id} does not follow the one before")
+        checksum = event.checksum
+        yield event_line(event)
+
+
+async def _events(log: EventLog, execution_id: int, version: int = 0) -> AsyncIterator[StoredEvent]:
+    """Page by page; raises `Corrupt` where one is missing."""
     following = 1
     while not version or following <= version:
-        page = await clients.events.read(None, execution_id, from_version=following, to_version=version, limit=_PAGE)
+        page = await log.read(None, execution_id, from_version=following, to_version=version, limit=_PAGE)
         version = version or page.head_version
+        if not page.events and version:
+            raise Corrupt(f"execution {execution_id} has no event at version {following}")
         if not page.events:
             return
         for event in page.events:
-            yield event_line(event)
+            yield event
         following += len(page.events)
-
-
-async def all_executions(clients: Clients, *, limit: int) -> AsyncIterator[int]:
-    """Every stream of the tenant, from the log, not from what was made of it."""
-    after, left = 0, limit
-    while left:
-        page = await clients.evidence.list_streams(None, after=after, limit=min(1000, left))
-        for head in page.heads:
-            yield head.execution_id
-        if not page.more or not page.heads:
-            return
-        after, left = page.heads[-1].execution_id, left - len(page.heads)
-
-
-async def chosen(ids: Iterable[int]) -> AsyncIterator[int]:
-    """Those that were named."""
-    for execution_id in ids:
-        yield execution_id

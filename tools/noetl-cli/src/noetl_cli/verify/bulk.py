@@ -23,10 +23,10 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.spark import SparkSettings
 from noetl_core.ports.streams import StreamHead
 
-from noetl_cli.connection import Clients, Server, connected
+from noetl_cli.connection import Server, connected
 from noetl_cli.lake.export import LakeExport
+from noetl_cli.stream_heads import all_heads
 
-PAGE: Final = 5_000
 TRIES: Final = 3
 """Of a task, before the whole fails."""
 _OURS = re.compile(r"noetl_core\.errors\.(\w+): (.*)")
@@ -98,17 +98,7 @@ async def list_heads(server: Server, bulk: Bulk) -> list[StreamHead]:
         if bulk.lake is not None:
             lake = open_lake(str(bulk.lake), os.environ)
             await LakeExport(clients.events, clients.evidence, lake, ParquetEvents(), scope=bulk.scope).run()
-        return await _heads(clients, bulk.scope)
-
-
-async def _heads(clients: Clients, scope: Scope | None) -> list[StreamHead]:
-    heads: list[StreamHead] = []
-    while True:
-        after = heads[-1].execution_id if heads else 0
-        page = await clients.evidence.list_streams(scope, after=after, limit=PAGE)
-        heads += page.heads
-        if not page.more or not page.heads:
-            return heads
+        return await all_heads(clients.evidence, bulk.scope)
 
 
 def verify_all(server: Server, bulk: Bulk, heads: Sequence[StreamHead], progress: Progress) -> BulkReport:

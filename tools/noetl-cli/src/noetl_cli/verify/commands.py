@@ -14,12 +14,13 @@ from noetl_cli.commands.arguments import EXECUTION_ID
 from noetl_cli.connection import FindServer, Server, connected, takes_server
 from noetl_cli.exits import ExitCode
 from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.shown.progress_line import ProgressLine
 from noetl_cli.tenants import named_tenant
 from noetl_cli.verify.bulk import Bulk, list_heads, verify_all
 from noetl_cli.verify.bundle_files import new_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_cli.verify.make_bundle import Made, Options, make_bundle
-from noetl_cli.verify.shown import ProgressLine, bulk_lines, finding_lines, gate_lines, verdict_lines
+from noetl_cli.verify.shown import bulk_lines, finding_lines, gate_lines, verdict_lines
 from noetl_cli.verify.snapshots import SnapshotReport, verify_snapshots
 
 MIB = 1024 * 1024

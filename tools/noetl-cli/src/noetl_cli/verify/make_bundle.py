@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import Corrupt, InvalidInput, NotFound, Unavailable
+from noetl_core.errors import InvalidInput, NotFound, Unavailable
 from noetl_core.evidence.bundle import INDEX, SCHEMA, STEPS
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import live_checksums_document, live_rows_document, replay_document
@@ -23,13 +23,14 @@ from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import GATES, Evidence, judge
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.evidence.verify_executions import Verified, VerifyExecutions
+from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.event_lines import event_line
-from noetl_core.replay.points import Point
 from noetl_core.timestamps import format_time
 
 from noetl_cli.connection import Clients
 from noetl_cli.verify.bundle_files import BundleWriter
+from noetl_cli.verify.find_payloads import FindPayloads
 
 PROJECTOR_SECONDS: Final = 10.0
 
@@ -144,8 +145,7 @@ async def _fetch(clients: Clients, options: Options, writer: BundleWriter) -> _F
         execution_id=head.execution_id, head=Head(version=head.version, checksum=head.checksum), events=events
     )
     fetched = _Fetched(head=head, events=events, verified=verified, evidence=evidence)
-    if not verified.check.findings:
-        fetched.payloads = await _payloads(clients, options, verified.check.version, evidence, writer)
+    fetched.payloads = await _payloads(clients, options, verified, evidence, writer)
     if options.projector:
         evidence.projector = await asyncio.to_thread(fetch_summary, options.projector)
     return fetched
@@ -176,44 +176,21 @@ def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
 
 
 async def _payloads(
-    clients: Clients, options: Options, version: int, evidence: Evidence, writer: BundleWriter
+    clients: Clients, options: Options, verified: Verified, evidence: Evidence, writer: BundleWriter
 ) -> list[JsonObject]:
     """What became of each; those that are not too large come along."""
-    state = await clients.replay.state(
-        None,
-        options.execution_id,
-        Point(stream_version=version),
-        projection="none",
-        resolve_payloads=True,
-        from_start=True,
-    )
+    replayed = verified.check.replayed()
+    if replayed is None:
+        return []
+    owner = Scope(tenant_id=verified.head.tenant_id, organization_id=verified.head.organization_id)
+    find = FindPayloads(clients.payloads, owner=owner, take_up_to=options.max_payload_bytes)
     told: list[JsonObject] = []
     digests: dict[str, str] = {}
-    for one in state.payloads:
-        status, included = one.status, False
-        if status in ("verified", "present") and one.stored_bytes <= options.max_payload_bytes:
-            try:
-                fetched = await clients.payloads.fetch(None, one.uri)
-                data = b"".join([chunk async for chunk in fetched.chunks])
-            except Corrupt:
-                status = "corrupt"
-            except NotFound:
-                status = "missing"
-            else:
-                status, included = "verified", True
-                writer.add_payload(one.sha256, data)
-                digests[one.sha256] = writer.artifacts[-1].sha256
-        told.append(
-            {
-                "sha256": one.sha256,
-                "uri": one.uri,
-                "media_type": one.media_type,
-                "uses": one.uses,
-                "status": status,
-                "stored_bytes": one.stored_bytes,
-                "included": included,
-            }
-        )
+    async for one in find(replayed.payloads):
+        if one.data is not None:
+            writer.add_payload(one.sha256, one.data)
+            digests[one.sha256] = writer.artifacts[-1].sha256
+        told.append(one.to_json())
     evidence.payload_digests = digests
     return told
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-import click
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.surfaces.shapes import Surface
@@ -16,8 +13,6 @@ from noetl_cli.shown.tables import table_lines
 from noetl_cli.verify.bulk import BulkReport
 
 MAX_SHOWN: Final = 50
-_QUIET_SECONDS: Final = 10.0
-"""Between two lines where nobody overwrites them, such as in the log of a build."""
 
 
 def verdict_lines(verdict: Verdict) -> Iterator[str]:
@@ -60,27 +55,3 @@ def bulk_lines(report: BulkReport) -> Iterator[str]:
         f"{report.executions} executions, {report.events} events in {report.seconds:.1f} s ({rate:,.0f} events/s): "
         + ("proved" if report.is_proved else f"NOT PROVED, {len(report.failed)} failed")
     )
-
-
-class ProgressLine:
-    """How far it is, on stderr: one line that is written over, or one now and then."""
-
-    def __init__(self, *, executions: int, events: int) -> None:
-        self._executions = executions
-        self._events = events
-        self._begun = self._told = time.monotonic()
-        self._live = sys.stderr.isatty()
-
-    def __call__(self, executions: int, events: int) -> None:
-        now = time.monotonic()
-        if not self._live and now - self._told < _QUIET_SECONDS:
-            return
-        self._told = now
-        rate = events / max(now - self._begun, 0.001)
-        line = f"{executions} of {self._executions} executions, {events} of {self._events} events, {rate:,.0f} events/s"
-        click.echo(f"\r\x1b[K{line}" if self._live else line, nl=not self._live, err=True)
-
-    def clear(self) -> None:
-        """Before the outcome is shown."""
-        if self._live:
-            click.echo("\r\x1b[K", nl=False, err=True)

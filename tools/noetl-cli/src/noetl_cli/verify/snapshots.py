@@ -6,33 +6,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from noetl_contracts.clients import ReplayedState
 from noetl_core.errors import NoetlError
-from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.points import Point
 
+from noetl_cli.replay.replays import Replays
+
 LOOK_AGAIN_SECONDS: Final = 0.5
 _TOO_LARGE: Final = "replay.too_large"
-
-
-class Replays(Protocol):
-    """Whoever replays; api, for the command line."""
-
-    async def state(
-        self,
-        scope: Scope | None,
-        execution_id: int,
-        point: Point,
-        *,
-        projection: str = "all",
-        resolve_payloads: bool = False,
-        from_start: bool = False,
-    ) -> ReplayedState:
-        """The state at a point."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
