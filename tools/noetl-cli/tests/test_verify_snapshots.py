@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from noetl_cli.verify.snapshots import verify_snapshots
 from noetl_contracts.clients import ReplayedState
-from noetl_core.errors import TooLargeToReplay, Unavailable
+from noetl_core.errors import Corrupt, TooLargeToReplay, Unavailable
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.points import Point
@@ -21,12 +22,18 @@ class Api:
     """Replays as it is told; a snapshot comes with the `ready`-th question."""
 
     def __init__(
-        self, *, ready: int = 1, wrong: Mapping[str, str] | None = None, error: Exception | None = None
+        self,
+        *,
+        ready: int = 1,
+        wrong: Mapping[str, str] | None = None,
+        error: Exception | None = None,
+        error_of: int = 7,
     ) -> None:
         self.asked: list[tuple[int, bool]] = []
         self._ready = ready
         self._wrong = wrong or {}
         self._error = error
+        self._error_of = error_of
 
     async def state(
         self,
@@ -39,7 +46,7 @@ class Api:
         from_start: bool = False,
     ) -> ReplayedState:
         assert projection == "none"
-        if self._error is not None:
+        if self._error is not None and execution_id == self._error_of:
             raise self._error
         self.asked.append((point.stream_version, from_start))
         shortened = not from_start and len(self.asked) >= self._ready
@@ -76,7 +83,7 @@ def head(version: int, execution_id: int = 7) -> StreamHead:
     )
 
 
-async def verified(api: Api, *heads: StreamHead, wait_seconds: float = 0.0) -> dict[str, object]:
+async def verified(api: Api, *heads: StreamHead, wait_seconds: float = 0.0) -> dict[str, Any]:
     told: list[tuple[int, int]] = []
     report = await verify_snapshots(
         api, heads, from_events=LONG, wait_seconds=wait_seconds, progress=lambda *so_far: told.append(so_far)
@@ -126,5 +133,18 @@ async def test_what_is_too_large_for_a_replay_needs_no_snapshot_and_other_errors
 
     assert (report["proved"], report["from_snapshots"]) == (True, 0)
     assert report["lines"] == [f"execution 7 at version {LONG} is too large to be replayed in one piece"]
+    assert [one["equal"] for one in report["compared"]] == [None], "nobody has compared it"
     with pytest.raises(Unavailable):
         await verified(Api(error=Unavailable("api is away")), head(LONG))
+
+
+async def test_a_history_that_somebody_changed_is_told_of_and_the_others_are_compared_all_the_same() -> None:
+    api = Api(error=Corrupt("event 3 is not what was appended"), error_of=6)
+
+    report = await verified(api, head(LONG, 6), head(LONG + 7))
+
+    assert (report["proved"], report["executions"], report["from_snapshots"]) == (False, 2, 1)
+    assert report["lines"] == [
+        f"execution 6 at version {LONG} cannot be replayed: event 3 is not what was appended",
+        f"execution 7 at version {LONG + 7} from the snapshot at {LONG} is equal",
+    ]

@@ -7,20 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from noetl_core.envelope import StoredEvent, verify_link
-from noetl_core.errors import Corrupt, NoetlError, NotAuthenticated, NotPermitted, Overloaded, Unavailable
+from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.event_lines import event_line
 from noetl_core.replay.points import Point
 
 from noetl_cli.replay.other_release import FoldFailed, Folding, NoOtherRelease
-from noetl_cli.replay.replays import Replays
+from noetl_cli.replay.replays import FAILURES_OF_ALL, Replays
 from noetl_cli.shown.tables import table_lines
 from noetl_cli.shown.text import one_line
 
 _PAGE: Final = 500
-_OF_ALL: Final = (Unavailable, Overloaded, NotAuthenticated, NotPermitted, NoOtherRelease)
-"""Failures that the next history would meet as well."""
+_OF_ALL: Final = (*FAILURES_OF_ALL, NoOtherRelease)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

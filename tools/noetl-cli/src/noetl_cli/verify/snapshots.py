@@ -13,7 +13,7 @@ from noetl_core.errors import NoetlError
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.points import Point
 
-from noetl_cli.replay.replays import Replays
+from noetl_cli.replay.replays import FAILURES_OF_ALL, Replays
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 _TOO_LARGE: Final = "replay.too_large"
@@ -40,7 +40,7 @@ class Compared:
             "execution_id": str(self.execution_id),
             "stream_version": self.version,
             "snapshot_version": self.snapshot_version,
-            "equal": self.is_proved,
+            "equal": None if self.problem == _TOO_LARGE else self.is_proved,
             "differs": [*self.differs],
             "problem": self.problem or None,
         }
@@ -106,10 +106,11 @@ async def _compare(replays: Replays, head: StreamHead, deadline: float) -> Compa
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             shortened = await replays.state(None, head.execution_id, point, projection="none")
         whole = await replays.state(None, head.execution_id, point, projection="none", from_start=True)
+    except FAILURES_OF_ALL:
+        raise
     except NoetlError as exc:
-        if exc.code != _TOO_LARGE:
-            raise
-        return Compared(execution_id=head.execution_id, version=head.version, problem=_TOO_LARGE)
+        problem = _TOO_LARGE if exc.code == _TOO_LARGE else f"cannot be replayed: {exc.message}"
+        return Compared(execution_id=head.execution_id, version=head.version, problem=problem)
     return Compared(
         execution_id=head.execution_id,
         version=head.version,
