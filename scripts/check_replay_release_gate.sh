@@ -8,12 +8,15 @@
 # from its files alone. NOETL names the command; GATE_SAMPLES how much evidence is kept; GATE_OPTIONS goes to
 # `noetl verify all`. Histories of GATE_SNAPSHOT_EVENTS events (default: 10000) have snapshots, and replays that begin
 # with one come to the same as those of every event. At least one such history and one business object are to be among
-# what is compared, unless GATE_WITHOUT_SNAPSHOTS=1 and GATE_WITHOUT_OBJECTS=1.
+# what is compared, unless GATE_WITHOUT_SNAPSHOTS=1 and GATE_WITHOUT_OBJECTS=1. GATE_PROJECTORS has the operator's port of
+# every projector (http://HOST:PORT, with spaces between them): none may have given an execution up. Evidence keeps what
+# the first one said. GATE_WITHOUT_PROJECTORS=1 does without.
 set -euo pipefail
 noetl=${NOETL:-noetl}
 directory=${1:-build/release-gate}
 samples=${GATE_SAMPLES:-3}
 read -ra options <<<"${GATE_OPTIONS:-}"
+read -ra projectors <<<"${GATE_PROJECTORS:-}"
 
 fail() {
   echo "release gate: $*" >&2
@@ -51,10 +54,32 @@ print(f"release gate: {report['from_snapshots']} of {report['executions']} long 
 assert sys.argv[2] or report["from_snapshots"] > 0, "there is no history that is long enough, see GATE_SNAPSHOT_EVENTS"
 PYTHON
 
+asked=()
+if [ ${#projectors[@]} -gt 0 ]; then
+  echo "release gate: asking projectors what they have given up"
+  python3 - "$directory/projectors.json" "${projectors[@]}" <<'PYTHON' || fail "not every projector says that it has given nothing up"
+import json, sys, urllib.request
+
+summaries = {}
+for address in sys.argv[2:]:
+    with urllib.request.urlopen(f"{address.rstrip('/')}/summary", timeout=30) as answer:
+        summaries[address] = json.load(answer)
+json.dump(summaries, open(sys.argv[1], "w", encoding="utf-8"), indent=2)
+for address, summary in summaries.items():
+    # The count: executions are named only up to a number.
+    assert summary["quarantined_count"] == 0, f"{address} has given {summary['quarantined_count']} executions up"
+    assert summary["live_instances"] <= len(summaries), f"{summary['live_instances']} projectors run, see GATE_PROJECTORS"
+print(f"release gate: {len(summaries)} projectors have given nothing up")
+PYTHON
+  asked=(--projector "${projectors[0]}")
+else
+  [ -n "${GATE_WITHOUT_PROJECTORS:-}" ] || fail "no projector was asked, see GATE_PROJECTORS"
+fi
+
 $noetl list --limit "$samples" -o json >"$directory/newest.json"
 python3 -c 'import json, sys; print(*(one["execution_id"] for one in json.load(open(sys.argv[1]))["executions"]), sep="\n")' \
   "$directory/newest.json" | while read -r execution; do
-  $noetl verify run "$execution" --into "$directory/$execution" >"$directory/$execution.txt" || {
+  $noetl verify run "$execution" "${asked[@]}" --into "$directory/$execution" >"$directory/$execution.txt" || {
     cat "$directory/$execution.txt" >&2
     fail "execution $execution is not proved"
   }

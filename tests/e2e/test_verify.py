@@ -38,6 +38,15 @@ workflow:
 - step: hold
   tool: {kind: python, input: {file: "{{ workload.file }}"}, code: HOLD}
 """
+LONG = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: long, path: tests/long}
+workflow:
+- step: hold
+  tool: {kind: python, input: {file: "{{ workload.file }}"}, code: HOLD}
+"""
+SNAPSHOT_EVENTS = 1000
 HOLD = """
 import os, time
 def main(file):
@@ -50,32 +59,45 @@ def main(file):
 @pytest.fixture(scope="module")
 def stack() -> Iterator[LocalStack]:
     """One of its own: what others run at the same time is neither proved nor tampered with here."""
-    with local_stack({"NOETL_HEAD_POLL_SECONDS": "1", "NOETL_LOG_LEVEL": "warning"}) as running:
+    settings = {
+        "NOETL_HEAD_POLL_SECONDS": "1",
+        "NOETL_LOG_LEVEL": "warning",
+        "NOETL_SNAPSHOT_INTERVAL_EVENTS": str(SNAPSHOT_EVENTS),
+    }
+    with local_stack(settings) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def execution_id(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One that tells something to every surface; others stand beside it."""
-    file = tmp_path_factory.mktemp("verify") / "proved.yaml"
-    file.write_text(PLAYBOOK.replace("HOLD", json.dumps(HOLD)))
-    go_on = file.with_name("go on")
+    """One that tells something to every surface; others stand beside it, one of them so long that it has a snapshot."""
+    directory = tmp_path_factory.mktemp("verify")
     examples = ROOT / "examples" / "playbooks"
     for name in ("hello_world", "failing", "conditional"):
         stack.noetl("run", str(examples / f"{name}.yaml"))
+    notes = [{"event_type": "note", "idempotency_key": f"note/{number}"} for number in range(SNAPSHOT_EVENTS)]
+    held(stack, directory, LONG, notes)
+    order = {"type": "order", "id": "7", "state": {"total": 3}}
+    return held(stack, directory, PLAYBOOK, [{"event_type": "order.told", "business_object": order}])
+
+
+def held(stack: LocalStack, directory: Path, playbook: str, events: list[dict[str, Any]]) -> str:
+    """A run that ends when it has been told these events."""
+    number = len(list(directory.iterdir()))
+    file, go_on = directory / f"{number}.yaml", directory / f"{number} goes on"
+    file.write_text(playbook.replace("HOLD", json.dumps(HOLD)))
     ran = stack.noetl("run", str(file), "--set", f"file={go_on}", "--no-follow", "-o", "json")
-    chosen = str(ran.document["execution_id"])
-    tell(stack, chosen, {"type": "order", "id": "7", "state": {"total": 3}})
+    execution_id = str(ran.document["execution_id"])
+    tell(stack, [{"execution_id": execution_id, **event} for event in events])
     go_on.touch()
-    assert stack.noetl("events", chosen, "--follow", "--timeout", "100").code == 0
-    return chosen
+    assert stack.noetl("events", execution_id, "--follow", "--timeout", "100").code == 0
+    return execution_id
 
 
-def tell(stack: LocalStack, execution_id: str, business_object: dict[str, Any]) -> None:
-    event = {"execution_id": execution_id, "event_type": "order.told", "business_object": business_object}
+def tell(stack: LocalStack, events: list[dict[str, Any]]) -> None:
     request = urllib.request.Request(  # noqa: S310 - loopback
-        f"{stack.endpoint.http_url}/api/events",
-        data=json.dumps(event).encode(),
+        f"{stack.endpoint.http_url}/api/events/batch",
+        data=json.dumps({"events": events}).encode(),
         headers={"Authorization": f"Bearer {stack.endpoint.token}", "Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - loopback
@@ -238,6 +260,8 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     stack: LocalStack, execution_id: str, tmp_path: Path
 ) -> None:
     passed = gate(stack, tmp_path / "passed")
+    asked = json.loads((tmp_path / "passed" / "projectors.json").read_text())
+    compared = json.loads((tmp_path / "passed" / "snapshots.json").read_text())
     touch = "UPDATE noetl.command SET attempt = attempt + $2 WHERE execution_id = $1"
     owner(stack, touch, int(execution_id), 1)
     failed = gate(stack, tmp_path / "failed", "--engine process")
@@ -247,6 +271,9 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     assert passed.code == 0, passed.out + passed.err
     assert passed.out.splitlines()[-1] == "release gate: passed"
     assert (tmp_path / "passed" / execution_id / "manifest.json").is_file()
+    assert (tmp_path / "passed" / execution_id / "projector-summary.json").is_file()
+    assert [len(one["shards"]) for one in asked.values()] == [64]
+    assert (compared["executions"], compared["from_snapshots"]) == (1, 1)
     assert failed.code == 1
     assert "what is live is not what the log says" in failed.err
     assert "parity.differs" in failed.err
@@ -261,7 +288,7 @@ def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tm
     owner(stack, touch, int(execution_id), "COMPLETED")
 
     assert told.code == 1, told.out + told.err
-    assert (told.document["executions"], told.document["missing"]) == (4, 0)
+    assert (told.document["executions"], told.document["missing"]) == (5, 0)
     (verdict,) = told.document["failed"]
     assert verdict["execution_id"] == execution_id
     assert [finding.get("surface") for finding in verdict["findings"]] == ["execution"]
@@ -269,13 +296,15 @@ def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tm
 
 def gate(stack: LocalStack, directory: Path, options: str = "") -> Ran:
     """As whoever releases runs it."""
+    ports = json.loads(stack.home.ports_file.read_text("utf-8"))
     environment = {
         **stack.environment(),
         "NOETL": f"{sys.executable} -P -m noetl_cli",
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "GATE_OPTIONS": options,
         "GATE_SAMPLES": "2",
-        "GATE_WITHOUT_SNAPSHOTS": "1",  # histories here are short
+        "GATE_SNAPSHOT_EVENTS": str(SNAPSHOT_EVENTS),
+        "GATE_PROJECTORS": f"http://127.0.0.1:{ports['projector.ops']}",
     }
     ended = subprocess.run(
         ["bash", str(GATE), str(directory)],

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,8 +22,47 @@ print(json.dumps(answers[" ".join(sys.argv[1:3])]))
 """
 
 
-def gate(directory: Path, *, missing: str = "", settings: Mapping[str, str] | None = None) -> tuple[int, str]:
+NOTHING_GIVEN_UP = {"quarantined_count": 0, "quarantined": [], "live_instances": 1}
+
+
+@contextmanager
+def projector(summary: Mapping[str, object]) -> Iterator[str]:
+    """The operator's port of one that says this."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/summary"
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(summary).encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the library
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def gate(
+    directory: Path,
+    *,
+    missing: str = "",
+    settings: Mapping[str, str] | None = None,
+    summary: Mapping[str, object] = NOTHING_GIVEN_UP,
+) -> tuple[int, str]:
     """What it makes of an installation that has one of everything else: exit code, and the last line."""
+    with projector(summary) as address:
+        projectors = {} if missing == "projectors" else {"GATE_PROJECTORS": address}
+        return run_gate(directory, missing, {**projectors, **(settings or {})})
+
+
+def run_gate(directory: Path, missing: str, settings: Mapping[str, str]) -> tuple[int, str]:
     objects, from_snapshots = int(missing != "objects"), int(missing != "snapshots")
     everything = {"executions": 1, "events": 9, "events_per_second": 9.0, "proved": True}
     answers = {
@@ -37,7 +79,7 @@ def gate(directory: Path, *, missing: str = "", settings: Mapping[str, str] | No
         env={
             "PATH": os.environ["PATH"],
             "NOETL": f"{sys.executable} -I -S {directory / 'noetl.py'}",
-            **(settings or {}),
+            **settings,
         },
         capture_output=True,
         text=True,
@@ -47,7 +89,9 @@ def gate(directory: Path, *, missing: str = "", settings: Mapping[str, str] | No
     return ended.returncode, (ended.stderr or ended.stdout).splitlines()[-1]
 
 
-def test_it_passes_where_a_snapshot_and_a_business_object_were_compared(tmp_path: Path) -> None:
+def test_it_passes_where_a_snapshot_and_an_object_were_compared_and_nothing_was_given_up(
+    tmp_path: Path,
+) -> None:
     assert gate(tmp_path) == (0, "release gate: passed")
 
 
@@ -56,6 +100,7 @@ def test_it_passes_where_a_snapshot_and_a_business_object_were_compared(tmp_path
     [
         ("snapshots", "GATE_WITHOUT_SNAPSHOTS", "no snapshot was compared"),
         ("objects", "GATE_WITHOUT_OBJECTS", "too little was compared"),
+        ("projectors", "GATE_WITHOUT_PROJECTORS", "no projector was asked, see GATE_PROJECTORS"),
     ],
 )
 def test_it_fails_where_there_was_none_unless_that_is_wanted(
@@ -66,3 +111,20 @@ def test_it_fails_where_there_was_none_unless_that_is_wanted(
 
     assert gate(tmp_path / "refused", missing=missing) == (1, f"release gate: {reason}")
     assert gate(tmp_path / "wanted", missing=missing, settings={setting: "1"}) == (0, "release gate: passed")
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        {**NOTHING_GIVEN_UP, "quarantined_count": 101, "quarantined": [{"execution_id": "8"}] * 100},
+        {**NOTHING_GIVEN_UP, "quarantined_count": 1},
+        {**NOTHING_GIVEN_UP, "live_instances": 2},
+        {"shards": [], "quarantined": {}},
+    ],
+    ids=["more than are named", "none is named", "another projector was not asked", "not a projector"],
+)
+def test_it_fails_unless_every_projector_says_that_it_has_given_nothing_up(
+    tmp_path: Path, summary: Mapping[str, object]
+) -> None:
+    reason = "release gate: not every projector says that it has given nothing up"
+    assert gate(tmp_path, summary=summary) == (1, reason)

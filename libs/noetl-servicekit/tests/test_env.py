@@ -138,6 +138,28 @@ def test_a_secret_that_is_missing_doubled_or_unreadable_is_refused_without_being
     assert "hunter2" not in str(refusal.value)
 
 
+def test_a_file_that_is_missing_or_whose_text_could_not_be_used_is_refused(tmp_path: Path) -> None:
+    whole, broken, binary = (tmp_path / name for name in ("whole", "broken", "binary"))
+    whole.write_text("7")
+    broken.write_text("seven")
+    binary.write_bytes(b"\xff\xfe")
+    files = {"A": whole, "B": broken, "C": binary, "D": tmp_path / "gone"}
+    env = Env({name: str(file) for name, file in files.items()})
+
+    assert env.file("A", check=int) == whole
+    env.check()
+    for name in "BCDE":
+        env.file(name, check=int)
+    with pytest.raises(SettingsInvalid) as refusal:
+        env.check()
+
+    problems = refusal.value.problems
+    assert problems[0].startswith(f"B names {str(broken)!r}, which cannot be used: invalid literal")
+    assert problems[1].startswith(f"C names {str(binary)!r}, which cannot be used: 'utf-8' codec")
+    assert problems[2] == f"D names {str(files['D'])!r}, which cannot be read: No such file or directory"
+    assert problems[3] == "E is not set"
+
+
 @pytest.mark.parametrize("raw", ["localhost:5432", "postgres:pass", "http://user:hunter2@host/"])
 def test_a_bad_url_is_refused_without_being_shown(raw: str) -> None:
     env = Env({"URL": raw})

@@ -2,10 +2,11 @@ import pytest
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import OutboxPublisher
-from noetl_outbox_publisher.application.drain import Drain, ShardCountMismatch
+from noetl_outbox_publisher.application.drain import Drain
 from noetl_outbox_publisher.application.publish_batch import PublishBatch
 from noetl_outbox_publisher.telemetry import PublisherMetrics
 from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.shard_ownership import ShardCountMismatch
 from noetl_testkit.memory.bus import InMemoryBus
 from noetl_testkit.memory.outbox import InMemoryOutbox, InMemoryOutboxLeases
 

@@ -8,12 +8,13 @@ from noetl_contracts.subjects import EVENTS
 from noetl_core.errors import DeadlinePassed, Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import OutboxPublisher
-from noetl_outbox_publisher.application.drain import Drain, ShardCountMismatch
+from noetl_outbox_publisher.application.drain import Drain
 from noetl_outbox_publisher.application.publish_batch import PublishBatch
 from noetl_outbox_publisher.entrypoints import drain_loop
 from noetl_outbox_publisher.entrypoints.drain_loop import DrainLoop, measure_backlog
 from noetl_outbox_publisher.telemetry import PublisherMetrics
 from noetl_servicekit.metrics import MetricSet
+from noetl_servicekit.shard_ownership import ShardCountMismatch
 from noetl_testkit.memory.bus import InMemoryBus
 from noetl_testkit.memory.outbox import InMemoryCommitSignal, InMemoryOutbox, InMemoryOutboxLeases
 from noetl_testkit.until import until

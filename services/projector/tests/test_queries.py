@@ -260,12 +260,13 @@ ENVIRONMENT = {
     "NOETL_API_ADDRESS": "api:7000",
     "NOETL_NATS_URL": "nats://bus:4222",
     "NOETL_TOKEN": "secret",
-    "NOETL_TOKENS_FILE": "/etc/noetl/tokens.json",
 }
 
 
-def test_settings_have_defaults_and_keep_their_secrets() -> None:
-    settings = Settings.from_env(ENVIRONMENT)
+def test_settings_have_defaults_and_keep_their_secrets(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('{"tokens": []}')
+    settings = Settings.from_env({**ENVIRONMENT, "NOETL_TOKENS_FILE": str(tokens)})
 
     assert (settings.batch_size, settings.head_poll_seconds, settings.ownership.shard_count) == (500, 3.0, 64)
     assert "secret" not in repr(settings)
@@ -278,3 +279,17 @@ def test_all_wrong_settings_are_refused_together() -> None:
     problems = " ".join(refusal.value.problems)
     for name in ("POSTGRES_DSN", "API_ADDRESS", "NATS_URL", "TOKEN", "TOKENS_FILE", "BATCH_SIZE", "SHARD_COUNT"):
         assert f"NOETL_{name}" in problems or f"NOETL_PROJECTION_{name}" in problems
+
+
+def test_a_tokens_file_that_cannot_be_used_is_refused_together_with_other_problems(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('{"tokens": [{"name": "ada"}]}')
+    wrong = {"NOETL_TOKENS_FILE": str(tokens), "NOETL_PROJECTION_BATCH_SIZE": "0"}
+
+    with pytest.raises(SettingsInvalid) as refusal:
+        Settings.from_env({**ENVIRONMENT, **wrong})
+
+    tokens_problem, batch_problem = refusal.value.problems
+    assert tokens_problem.startswith("NOETL_TOKENS_FILE names")
+    assert tokens_problem.endswith("which cannot be used: tokens[0]: token_sha256 must be a text")
+    assert batch_problem == "NOETL_PROJECTION_BATCH_SIZE must be at least 1, not 0"

@@ -69,6 +69,7 @@ from noetl_testkit.service_process import ServiceProcess
 from noetl_testkit.telling_histories import telling_history
 from noetl_testkit.until import until
 
+RUNBOOK = Path(__file__).parents[3] / "docs" / "runbooks" / "projector.md"
 SCOPE = Scope(tenant_id="default", organization_id="default")
 SHORT_LEASES = {"NOETL_SHARD_LEASE_SEC": "1.5", "NOETL_SHARD_HEARTBEAT_SEC": "0.3"}
 _ids = Snowflake(7)
@@ -240,6 +241,14 @@ class Scene:
             async with asyncpg.create_pool(self.dsn, min_size=1, max_size=1) as pool:
                 store = PostgresProjections(pool)
                 assert await stored_rows(store, history.execution_id) == replayed.changed()
+
+    async def execute(self, statements: str, execution_id: int) -> None:
+        """As the owner of the database, with `psql -v id=…`."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            await connection.execute(statements.replace(":id", str(execution_id)))
+        finally:
+            await connection.close()
 
     async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
         connection = await asyncpg.connect(self.dsn, server_settings={"timezone": "UTC"})
@@ -625,6 +634,39 @@ async def test_all_projections_can_be_dropped_and_are_made_again_to_the_byte(sce
         replay = Replay(history.execution_id)
         replay.take(page.events)
         assert replay.result().checksums() == live
+
+
+FALSIFIED = """
+UPDATE noetl.execution SET status = 'RUNNING' WHERE execution_id = :id;
+UPDATE noetl.command SET attempt = 99, stream_version = 9999 WHERE execution_id = :id;
+DELETE FROM noetl.business_object WHERE execution_id = :id;
+"""
+
+
+async def test_wrong_rows_of_one_execution_are_made_again_as_the_runbook_says(scene: Scene) -> None:
+    wrong, neighbour = (telling_history(choices(seed), execution_id=new_id()) for seed in (19, 20))
+    with scene.projector("first") as projector:
+        await until_owned((projector, 64))
+        await scene.append(wrong, neighbour)
+        await scene.settled(wrong, neighbour)
+        assert await asyncio.to_thread(projector.stop) == 0
+    before = await live_checksums(scene, wrong)
+    untouched = "SELECT xmin FROM noetl.execution WHERE execution_id = $1"
+    stands = await scene.fetch(untouched, neighbour.execution_id)
+    ended_long_ago = "UPDATE noetl.stream SET updated_at = updated_at - interval '1 day' WHERE execution_id = ANY($1)"
+    await scene.fetch(ended_long_ago, [wrong.execution_id, neighbour.execution_id])
+    await scene.execute(FALSIFIED, wrong.execution_id)
+    assert await live_checksums(scene, wrong) != before
+
+    (as_the_runbook_says,) = re.findall(r"```sql\n(.*?)```", RUNBOOK.read_text("utf-8"), re.DOTALL)
+    await scene.execute(as_the_runbook_says, wrong.execution_id)
+    assert await scene.versions(wrong.execution_id) == {}
+    with scene.projector("second"):
+        await scene.settled(wrong)
+
+    assert await live_checksums(scene, wrong) == before
+    await scene.assert_rows(wrong)
+    assert await scene.fetch(untouched, neighbour.execution_id) == stands
 
 
 async def test_a_clean_stop_writes_the_barriers_of_the_second_that_was_under_way(scene: Scene) -> None:

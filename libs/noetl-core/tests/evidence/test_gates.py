@@ -48,7 +48,7 @@ def evidence(seed: int = 1) -> Evidence:
         replay=replay_document(replayed, payloads),
         live_rows=rows,
         live_checksums=live_checksums_document(rows),
-        projector={"quarantined": []},
+        projector={"quarantined_count": 0, "quarantined": []},
     )
 
 
@@ -112,6 +112,8 @@ def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
         (("replay", "payloads", 0, "uri"), "noetl://tenant/other/org/x/payloads/sha256/7", "locator"),
         (("projector", "quarantined"), [{"execution_id": str(EXECUTION)}], "projector_summary"),
         (("projector", "quarantined"), None, "projector_summary"),
+        (("projector", "quarantined_count"), None, "projector_summary"),
+        (("projector", "quarantined_count"), True, "projector_summary"),
     ],
 )
 def test_a_document_that_is_not_exactly_so_is_refused(place: tuple[Any, ...], value: Any, gate: str) -> None:
@@ -124,6 +126,17 @@ def test_a_document_that_is_not_exactly_so_is_refused(place: tuple[Any, ...], va
     setattr(judged, place[0], document)
 
     assert gate in found(judged)
+
+
+@pytest.mark.parametrize(("count", "codes"), [(100, []), (101, ["projector.quarantined"])])
+def test_a_summary_that_does_not_name_all_that_were_given_up_proves_of_nobody_that_it_was_not(
+    count: int, codes: list[str]
+) -> None:
+    judged = evidence()
+    others: list[Any] = [{"execution_id": str(EXECUTION + place)} for place in range(1, 101)]
+    judged.projector = {"quarantined_count": count, "quarantined": others}
+
+    assert [one.code for one in judge("projector_summary", judged)] == codes
 
 
 @pytest.mark.parametrize("status", ["missing", "corrupt"])

@@ -109,6 +109,20 @@ class Env:
     def optional_path(self, name: str) -> Path | None:
         return self.path(name) if self._raw(name) is not None else None
 
+    def file(self, name: str, *, check: Callable[[str], object]) -> Path:
+        """A file that is read when it is needed, and again; `check` raises ValueError if its text could not be used."""
+
+        def parse(raw: str) -> Path:
+            try:
+                check(Path(raw).read_text("utf-8"))
+            except OSError as exc:
+                raise ValueError(f"names {raw!r}, which cannot be read: {exc.strerror}") from None
+            except ValueError as exc:
+                raise ValueError(f"names {raw!r}, which cannot be used: {exc}") from None
+            return Path(raw)
+
+        return self._get(name, None, parse, placeholder=Path())
+
     def address(self, name: str, *, default: str | None = None) -> Address:
         """`host:port`; port 0 lets the system choose one."""
         placeholder = Address(host="", port=0)

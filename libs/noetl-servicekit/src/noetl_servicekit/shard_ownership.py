@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.errors import NoetlError, Rejected
+from noetl_core.errors import NoetlError
 from noetl_core.ports.leases import Replica, ShardLease, ShardLeases
 
-from noetl_servicekit.env import Env
+from noetl_servicekit.env import Env, SettingsInvalid
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.metrics import MetricSet
 
@@ -28,17 +28,20 @@ Gained = Callable[[Mapping[int, int]], None]
 Lost = Callable[[frozenset[int]], None]
 
 
-class ShardCountMismatch(Rejected):
+class ShardCountMismatch(SettingsInvalid):
     """This process counts shards differently than the database; it would look for executions in the wrong place."""
 
     code = "shard.count_mismatch"
+
+    def __init__(self, *, installed: int, told: int) -> None:
+        super().__init__([f"this installation has {installed} shards, NOETL_SHARD_COUNT says {told}"])
 
 
 async def check_shard_count(leases: ShardLeases, shard_count: int) -> None:
     """Refuse to work with another number of shards than the one that was fixed at installation."""
     installed = (await leases.installation()).shard_count
     if installed != shard_count:
-        raise ShardCountMismatch(f"this installation has {installed} shards, NOETL_SHARD_COUNT says {shard_count}")
+        raise ShardCountMismatch(installed=installed, told=shard_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

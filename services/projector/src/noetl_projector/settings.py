@@ -8,6 +8,7 @@ from pathlib import Path
 
 from noetl_servicekit.env import Address, Env
 from noetl_servicekit.shard_ownership import OwnershipSettings
+from noetl_servicekit.tokens import parse_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ class Settings:
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
             token=env.secret("NOETL_TOKEN"),
-            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            tokens_file=env.file("NOETL_TOKENS_FILE", check=parse_tokens),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             advertised_address=env.text("NOETL_ADVERTISED_ADDRESS", default=""),

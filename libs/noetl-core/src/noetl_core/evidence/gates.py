@@ -199,11 +199,16 @@ def projector_summary(evidence: Evidence) -> list[Finding]:
     document: Any = evidence.projector
     if document is None:
         return []
-    if type(document) is not dict or type(document.get("quarantined")) is not list:
+    named = document.get("quarantined") if type(document) is dict else None
+    count = document.get("quarantined_count") if type(document) is dict else None
+    if type(named) is not list or type(count) is not int:
         return [_about("projector", "this is not the summary of a projector")]
-    given_up = {str(one.get("execution_id")) for one in document["quarantined"] if type(one) is dict}
+    given_up = {str(one.get("execution_id")) for one in named if type(one) is dict}
     if str(evidence.execution_id) in given_up:
         return [_about("projector.quarantined", "a projector has given the execution up")]
+    if count != len(given_up):  # A summary names only so many: the execution may be one of the others.
+        told = f"a projector has given {count} executions up and names {len(given_up)}: this may be one of the others"
+        return [_about("projector.quarantined", told)]
     return []
 
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from noetl_core.errors import NoetlError, Rejected
+from noetl_core.errors import NoetlError
 from noetl_core.ports.outbox import OutboxLeases, OutboxPublisher
 from noetl_servicekit.logging import get_logger
+from noetl_servicekit.shard_ownership import ShardCountMismatch
 
 from noetl_outbox_publisher.application.publish_batch import PublishBatch
 from noetl_outbox_publisher.telemetry import PublisherMetrics
@@ -16,12 +17,6 @@ from noetl_outbox_publisher.telemetry import PublisherMetrics
 logger = get_logger()
 
 RENEWALS_PER_LEASE = 4
-
-
-class ShardCountMismatch(Rejected):
-    """The database was set up for another number of shards than this process was told."""
-
-    code = "settings.shard_count_mismatch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +63,7 @@ class Drain:
             return
         existing = await self._leases.shard_count()
         if existing != shard_count:
-            raise ShardCountMismatch(f"this installation has {existing} shards, NOETL_SHARD_COUNT says {shard_count}")
+            raise ShardCountMismatch(installed=existing, told=shard_count)
         ended = await self._leases.replace(self._publisher)
         if ended:
             logger.info("outbox.replaced", shards=ended)

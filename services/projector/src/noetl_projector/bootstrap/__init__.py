@@ -262,9 +262,8 @@ class Projector:
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
     environment = os.environ if values is None else values
-    settings = Settings.from_env(environment)
     end = link_of(environment)
     if end is not None:
         await start_queries(group, end, environment)
     else:
-        await Projector(group, settings, environment).start()
+        await Projector(group, Settings.from_env(environment), environment).start()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
+from noetl_core.errors import NoetlError
 from noetl_servicekit.grpc_server import serve_grpc
 from noetl_servicekit.metrics import MetricSet
 from noetl_servicekit.service_group import ServiceGroup
@@ -26,8 +27,16 @@ METRICS_SECONDS = 1.0
 
 
 async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping[str, str]) -> None:
-    """Serve until the other end tells it to go, or is gone."""
-    settings = Settings.from_env(values)
+    """Serve until the other end tells it to go, or is gone; it hears why that could not begin."""
+    link = await Link.over(end)
+    try:
+        await _start(group, link, Settings.from_env(values))
+    except NoetlError as exc:
+        link.send({"failed": exc.message})
+        raise
+
+
+async def _start(group: ServiceGroup, link: Link, settings: Settings) -> None:
     pool = await group.enter(
         await open_pool(
             settings.postgres_dsn,
@@ -57,7 +66,6 @@ async def start_queries(group: ServiceGroup, end: socket.socket, values: Mapping
             drain_seconds=group.settings.stop_seconds / 2,
         )
     )
-    link = await Link.over(end)
     signals.ask = lambda wanted: _ask(link, wanted)
     group.loop("writer", lambda beat: _listen(link, heard, group, beat), max_silence_seconds=float("inf"))
     group.loop("metrics", lambda beat: _show_metrics(link, metrics, signals, beat))

@@ -1,8 +1,8 @@
 """Between the process that writes rows and the one that answers queries: lines of JSON over a pair of sockets.
 
 The writer says what it owns, and what it has written while somebody waits for that; the answerer where it listens,
-what it has counted, and whether somebody waits. Nothing depends on what is said: who misses it looks at the rows a
-moment later.
+what it has counted, whether somebody waits, and why it could not start. Nothing depends on what is said: who misses it
+looks at the rows a moment later.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
-from noetl_core.errors import Unavailable
-from noetl_servicekit.env import Address
+from noetl_core.errors import NoetlError, Rejected, Unavailable
+from noetl_servicekit.env import Address, SettingsInvalid
+from noetl_servicekit.lifecycle import EXIT_SETTINGS
 from noetl_servicekit.logging import get_logger
 
 from noetl_projector.entrypoints.query_link import Link, ToldRows
@@ -20,6 +22,14 @@ logger = get_logger()
 LINK_VARIABLE: Final = "NOETL_PROJECTOR_QUERY_LINK"
 """Which file descriptor of the child is its end of the link; set by nobody else."""
 STATE_SECONDS: Final = 1.0
+TOLD_TO_GO: Final = (0, -signal.SIGINT, -signal.SIGTERM)
+"""How it ends when somebody says so to all processes at once; that is no reason not to start."""
+
+
+class QueriesNotStarted(Rejected):
+    """What keeps the process that answers queries from starting would keep the next one from it too."""
+
+    code = "projector.queries_not_started"
 
 
 class QueryProcess:
@@ -45,6 +55,8 @@ class QueryProcess:
         self._stop_seconds = stop_seconds
         self._child: subprocess.Popen[bytes] | None = None
         self._answers = asyncio.Event()
+        self._has_answered = False
+        self._said = ""
         self.metrics: bytes = b""
         """What it has counted, as it is shown."""
 
@@ -58,7 +70,10 @@ class QueryProcess:
         return None if self._answers.is_set() else "the process that answers queries does not run"
 
     async def run(self, beat: Callable[[], None]) -> None:
-        """Until it ends, which it does not by itself; raises then, and is started again, at the same address."""
+        """Until it ends, which it does not by itself; raises then, and is started again, at the same address.
+
+        One that ends before any has ever answered is not: with these settings, the next would do the same.
+        """
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -73,7 +88,7 @@ class QueryProcess:
             async for message in link.messages():
                 self._hear(message)
             code = await asyncio.to_thread(child.wait)
-            raise Unavailable(f"the process that answers queries ended with {code}")
+            raise self._ended(code)
         finally:
             state.cancel()
             self._answers.clear()
@@ -81,11 +96,22 @@ class QueryProcess:
             await self._end(child)
             link.close()
 
+    def _ended(self, code: int) -> NoetlError:
+        if self._has_answered or code in TOLD_TO_GO:
+            return Unavailable(f"the process that answers queries ended with {code}")
+        reason = self._said or f"it ended with {code}"
+        if code == EXIT_SETTINGS:
+            return SettingsInvalid([f"the process that answers queries refuses them: {reason}"])
+        return QueriesNotStarted(f"the process that answers queries does not start: {reason}")
+
     def _hear(self, message: Mapping[str, object]) -> None:
         self._told.heed(message)
+        if "failed" in message:
+            self._said = str(message["failed"])
         if "port" in message:
             self._listen = Address(host=self._listen.host, port=int(str(message["port"])))
             logger.info("projector.queries_ready", address=str(self._listen), pid=self._child.pid if self._child else 0)
+            self._has_answered = True
             self._answers.set()
         if "metrics" in message:
             self.metrics = str(message["metrics"]).encode()

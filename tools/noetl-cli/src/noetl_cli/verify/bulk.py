@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from noetl_adapters.lake.lake_files import open_lake
 from noetl_adapters.lake.parquet_events import ParquetEvents
@@ -17,7 +18,7 @@ from noetl_adapters.spark.failures import describe
 from noetl_adapters.spark.session import start_session
 from noetl_adapters.verify.shares import ShareReport, Target, shares_of, verify_share
 from noetl_core.canonical import decode
-from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.errors import InvalidInput, NoetlError, Unavailable
 from noetl_core.lake.manifest import EVENTS
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.spark import SparkSettings
@@ -90,6 +91,20 @@ class BulkReport:
             "missing": self.missing,
             "failed": self.failed,
         }
+
+
+def lake_directory(place: str) -> Path:
+    """The directory of a lake; Spark as it is shipped reads no buckets, so an address of one is refused."""
+    address = urlsplit(place)
+    if address.scheme in ("", "file"):
+        directory = Path(address.path if address.scheme else place)
+        if directory.exists() and not directory.is_dir():
+            raise InvalidInput(f"--lake is a directory, and {str(directory)!r} is a file")
+        return directory
+    raise InvalidInput(
+        f"--lake is a directory, not {place!r}: Spark reads its files, and reads none from a bucket. Copy the lake to "
+        "a directory and name that, or leave --lake out; `noetl lake verify` checks a lake in a bucket by itself"
+    )
 
 
 async def list_heads(server: Server, bulk: Bulk) -> list[StreamHead]:

@@ -16,7 +16,7 @@ from noetl_cli.exits import ExitCode
 from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.progress_line import ProgressLine
 from noetl_cli.tenants import named_tenant
-from noetl_cli.verify.bulk import Bulk, list_heads, verify_all
+from noetl_cli.verify.bulk import Bulk, lake_directory, list_heads, verify_all
 from noetl_cli.verify.bundle_files import new_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_cli.verify.make_bundle import Made, Options, make_bundle
@@ -155,7 +155,6 @@ def bundle(*, directory: Path, index_sha256: str | None, output: Output) -> None
 @click.option("--memory", default="1g", show_default=True, help="Of Spark's driver, and of each executor.")
 @click.option(
     "--lake",
-    type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Bring this lake up to the log, and read histories from its files: only what is new is asked for.",
 )
@@ -169,7 +168,7 @@ def everything(
     jobs: int | None,
     master: str,
     memory: str,
-    lake: Path | None,
+    lake: str | None,
     wait_seconds: int,
     output: Output,
     find_server: FindServer,
@@ -177,8 +176,9 @@ def everything(
     """Verify every execution of a tenant, in parallel, as Spark jobs that use the same fold.
 
     Tasks read histories from the log as it is now, check their chains, replay them, and compare each surface with its
-    live rows. With --lake they read files instead: that is for much history, and proves the files; events of the log
-    that somebody changes after they were exported show only without it.
+    live rows. They look for no payloads and write no evidence: `noetl verify run` does, of one execution. With --lake
+    they read files instead: that is for much history, and proves the files; events of the log that somebody changes
+    after they were exported show only without it.
 
     \b
     Examples:
@@ -188,6 +188,7 @@ def everything(
     """
     if lake is not None and engine == "process":
         raise InvalidInput("--lake is read by Spark")
+    directory = None if lake is None else lake_directory(lake)
     server = find_server()
     bulk = Bulk(
         scope=named_tenant(tenant),
@@ -195,7 +196,7 @@ def everything(
         master=master,
         jobs=jobs or 0,
         memory=memory,
-        lake=lake,
+        lake=directory,
         wait_seconds=wait_seconds,
     )
     heads = asyncio.run(list_heads(server, bulk))
