@@ -183,7 +183,8 @@ def test_an_event_that_somebody_changed_removed_or_swapped_is_named(
     # A column is no part of a history: only lookups would go wrong.
     untold = [] if tamper is renamed else [execution_id]
     assert [told["execution_id"] for told in drift.document["not_comparable"]] == untold
-    assert (drift.code, drift.document["executions"], drift.document["drifted"]) == (len(untold), 4, [])
+    assert (drift.code, drift.document["drifted"]) == (len(untold), [])
+    assert drift.document["executions"] == every.document["executions"] > 1
     (verdict,) = every.document["failed"]
     assert verdict["execution_id"] == execution_id
     for findings in (one.document["findings"], verdict["findings"]):
