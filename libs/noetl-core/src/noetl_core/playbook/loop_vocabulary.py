@@ -45,7 +45,7 @@ FAILURE_BUDGET = Section(
     is_strict=True,
     keys={
         "count": Key(shape=RETRIES, says="how many items may fail (0)"),
-        "share": Key(shape=Number(minimum=0, maximum=1), says="which share of the items may fail"),
+        "share": Key(shape=Number(minimum=0, maximum=1), says="which share of the items may fail; with a cursor judged at its end"),
     },
 )
 CURSOR = Section(
