@@ -124,7 +124,7 @@ async def test_a_frame_past_its_seconds_and_the_limit_of_its_call_is_heard_of_no
     both: Any = planners
     at_work = FramesAtWork(clock=clock)
     tools = Tools(at_work)
-    slots = slots_of(WorkOfPlanners(both, both, clock=clock, at_work=at_work), tools, clock)
+    slots = slots_of(WorkOfPlanners(both, both, at_work=at_work), tools, clock)
     await slots.claim([slot_key(1, stage_id="1-s", slot=slot) for slot in (0, 1)])
     await until(lambda: tools.begun == 2)
 
@@ -164,7 +164,7 @@ async def test_a_call_that_ends_leaves_its_frame_alive() -> None:
 async def test_a_slot_whose_loop_hangs_loses_its_lease_and_one_that_turns_again_keeps_it() -> None:
     planners, clock, is_hung = Planners(), Clock(), True
     both: Any = planners
-    guarded = _Guarded(both, both, is_hung=lambda: is_hung, at_work=FramesAtWork(), clock=clock)
+    guarded = _Guarded(both, both, is_hung=lambda: is_hung, at_work=FramesAtWork())
 
     async def run(command: GrantedCommand) -> CommandEnd:
         await asyncio.Event().wait()
