@@ -131,16 +131,19 @@ class Workplace:
 
     def _look(self) -> None:
         self.looks += 1
+        assert self.looks < 10_000, "time stands still"
 
-    def run(self, seconds: float, *claims: tuple[float, CommandKey]) -> dict[str, list[float]]:
+    def run(self, seconds: float, *claims: tuple[float, CommandKey], begins_at: float = 0.0) -> dict[str, list[float]]:
         """Claim each at its time; whom the planners have heard of, and when."""
 
         async def work() -> None:
+            await asyncio.sleep(begins_at)
             alive = asyncio.create_task(keep_alive(self.slots, every_seconds=ROUND_SECONDS, beat=self._look))
             for at, key in claims:
                 await asyncio.sleep(at - self.loop.time())
                 await self.slots.claim([key])
             await asyncio.sleep(seconds - self.loop.time())
+            assert not alive.done(), alive.exception()
             alive.cancel()
 
         try:
@@ -166,6 +169,14 @@ def test_a_frame_that_starts_while_others_are_waited_for_wakes_the_loop() -> Non
     heard = place.run(12.0, (0.0, slot(0)), (10.0, slot(1)))
     assert heard["f1"] == [10.5, 11.0, 11.5]
     assert place.looks < 30, "nobody looks without a reason"
+
+
+@pytest.mark.parametrize("begins_at", [number / 7 for number in range(1, 40)])
+def test_times_that_are_no_exact_numbers_are_waited_for_as_others_are(begins_at: float) -> None:
+    place = Workplace(s0=(2.0, 0.7))
+    heard = place.run(begins_at + 16.0, (begins_at, COMMAND), (begins_at, slot(0)), begins_at=begins_at)
+    assert (len(heard["f0"]), len(heard["c"])) == (22, 1)
+    assert place.looks < 80
 
 
 def test_a_frame_that_follows_another_is_heard_of_by_its_own_policy() -> None:

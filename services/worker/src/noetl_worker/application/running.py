@@ -18,6 +18,9 @@ BEATS_A_LEASE: Final = 4
 TOGETHER_SECONDS: Final = 0.25
 """Frames that are due so soon after another are told of with it; and a tenth of their interval at most."""
 
+SHORTEST_WAIT_SECONDS: Final = 0.001
+"""Sums of seconds are not exact: whoever wakes too early by less than a clock tells waits for it to move."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Running:
@@ -92,7 +95,7 @@ class BeatTimes:
         self._sooner.clear()
         self._waits_until = min(now + seconds, self._first_frame_at())
         with suppress(TimeoutError):
-            async with asyncio.timeout(max(self._waits_until - now, 0.0)):
+            async with asyncio.timeout(max(self._waits_until - now, SHORTEST_WAIT_SECONDS)):
                 await self._sooner.wait()
 
     def _first_frame_at(self) -> float:
