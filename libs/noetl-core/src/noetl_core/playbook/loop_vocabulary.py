@@ -79,7 +79,10 @@ CURSOR = Section(
         "claim": rendered(Text(), "SQL that marks rows as taken and returns them", required=True),
     },
 )
-_ENGINE = Key(shape=Choice(words=tuple(Engine)), says="where frames run (spark)")
+_ENGINE = Key(
+    shape=Choice(words=tuple(Engine)),
+    says="where frames run (Spark in workers that keep a session warm, else the worker)",
+)
 _FRAME = Key(shape=Below(FRAME), feature=Feature.LOOP_FRAME, says="work on many items as one unit")
 _MODES = Choice(words=tuple(LoopMode), older=tuple(OLDER_MODES))
 LOOP_SPEC = Section(
