@@ -1,7 +1,7 @@
 """`make demo-data`: the data pipeline at work on a stack of its own, which is gone afterwards.
 
 Rows of a table are enriched from an HTTP API by cursor frames, generated text is counted by a fan-out and a reduce, and
-two results are joined in Spark SQL. SIZE is megabytes of text, ROWS is customers.
+two results are joined in Spark SQL: all of it on Spark. SIZE is megabytes of text, ROWS is customers.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "howto"
 WORDS_A_MEGABYTE = 154_000
 PARTS_OF_MEGABYTES = 2
 """Text of one item of the fan-out."""
+SETTINGS = {"NOETL_SPARK_WARM": "true"}
+"""Frames run on Spark in such a worker, those of `enrich` too, which leaves it to the worker."""
 
 
 class Shop(BaseHTTPRequestHandler):
@@ -60,15 +62,15 @@ def main() -> int:
     parser.add_argument("--megabytes", type=int, default=300, help="of text to count [default: 300]")
     parser.add_argument("--rows", type=int, default=2000, help="customers to enrich [default: 2000]")
     asked = parser.parse_args()
-    say("Start PostgreSQL, NATS and the six services of NoETL")
-    with local_stack() as stack, shop() as api:
+    say("Start PostgreSQL, NATS and the six services of NoETL; the worker with a Spark session")
+    with local_stack(SETTINGS) as stack, shop() as api:
         file = stack.home.root / "shop_db.json"
         file.touch(mode=0o600)
         file.write_text(json.dumps({"dsn": stack.owner_dsn}), encoding="utf-8")
         noetl(stack, "credential", "put", "shop_db", "--type", "postgres", "--data-file", str(file))
-        say(f"Enrich {asked.rows} rows of a table from an HTTP API: 50 rows are a frame, claimed by one statement")
+        say(f"Enrich {asked.rows} rows of a table from an HTTP API on Spark: a frame is 50 rows, claimed at once")
         noetl(stack, "run", example("enrich"), "--set", f"api={api}", "--set", f"customers={asked.rows}")
-        say(f"Count the words of {asked.megabytes} MB of generated text: a fan-out, and a reduce on Spark")
+        say(f"Count the words of {asked.megabytes} MB of generated text: a fan-out and a reduce on Spark")
         parts = max(asked.megabytes // PARTS_OF_MEGABYTES, 1)
         words = asked.megabytes * WORDS_A_MEGABYTE // parts
         noetl(stack, "run", example("word_count"), "--set", f"parts={parts}", "--set", f"words={words}")

@@ -97,6 +97,7 @@ def _section(section: Section) -> str:
         extra.append(f"At least one of {codes(section.at_least_one)}.")
     if section.removed:
         extra += [f"`{key}` is gone: {hint}." for key, hint in section.removed.items()]
+    extra += [f"There is no `{key}`: {why}." for key, why in section.elsewhere.items()]
     listed = _keys(section.keys) if section.keys else ""
     title = section.title.replace("`", "")
     return "\n\n".join(part for part in (f"## {title[0].upper()}{title[1:]}", listed, " ".join(extra)) if part)

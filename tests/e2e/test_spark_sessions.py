@@ -57,14 +57,14 @@ def command_line(pid: int) -> bytes:
         return b""
 
 
-def run_example(stack: LocalStack, file: Path, *options: str) -> dict[str, Any]:
-    """The results of an example that ended well, and told little of them in its events."""
+def run_example(stack: LocalStack, file: Path, *options: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The results of an example that ended well, and its events, which tell little of them."""
     ran = stack.noetl("run", str(file), *options, "-o", "json", seconds=START_SECONDS)
     assert ran.code == 0, ran
-    events = stack.noetl("events", ran.document["execution_id"], "-o", "json").document["events"]
+    events = stack.noetl("events", ran.document["execution_id"], "--limit", "500", "-o", "json").document["events"]
     check_result_sizes(event["result"] for event in events)
-    results: dict[str, Any] = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
-    return results
+    results = stack.noetl("result", ran.document["execution_id"], "-o", "json").document["results"]
+    return results, events
 
 
 FRAMES = """\
@@ -117,6 +117,15 @@ def check_frames_on_spark(stack: LocalStack, file: Path) -> None:
     assert (last - first).total_seconds() >= 1.9, "40 of 60 calls had to wait for one of 20 tokens a second"
 
 
+def where_frames_ran(events: list[dict[str, Any]]) -> dict[str, set[bool]]:
+    """Whether frames of each step were claimed by tasks, whose names are those of their worker and more."""
+    ran: dict[str, set[bool]] = {}
+    for event in events:
+        if event["event_type"] == "frame.dispatched":
+            ran.setdefault(event["node_name"], set()).add("." in event["meta"]["worker_id"])
+    return ran
+
+
 class _TellsConnection(BaseHTTPRequestHandler):
     """Answers with the port of the client, which is another one for each connection."""
 
@@ -167,7 +176,7 @@ def check_connections_on_spark(stack: LocalStack, directory: Path) -> None:
 def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     stack: LocalStack, tmp_path: Path
 ) -> None:
-    results = run_example(stack, EXAMPLE)
+    results, _ = run_example(stack, EXAMPLE)
     assert results["report"] == {
         "columns": ["land", "orders", "amount"],
         "orders": {"Italy": 3, "Norway": 3, "Peru": 4},
@@ -175,14 +184,15 @@ def test_the_examples_run_and_nothing_of_their_session_outlives_a_killed_worker(
     }
     assert results["by_land"]["schema"][0] == {"name": "land", "type": "string"}
 
-    results = run_example(stack, WORD_COUNT)
+    results, events = run_example(stack, WORD_COUNT)
     assert results["report"] == {"words": 8, "total": 600_000, "partitions": 2}
+    assert where_frames_ran(events) == {"tally": {True}, "total": {False}}, "parts in tasks, queries by the worker"
 
     for name, text in (("one", "a b a"), ("two", "b a")):
         (tmp_path / name).write_text(text)
     payload = tmp_path / "payload.json"
     payload.write_text(json.dumps({"files": [str(tmp_path / name) for name in ("one", "two", "missing")]}))
-    results = run_example(stack, OF_THE_LANGUAGE, "--payload", str(payload))
+    results, _ = run_example(stack, OF_THE_LANGUAGE, "--payload", str(payload))
     assert {row["word"]: row["n"] for row in results["total"]["rows"]} == {"a": 3, "b": 2}
     assert results["tally"]["stats"] == {"total": 3, "success": 2, "failed": 1}
 

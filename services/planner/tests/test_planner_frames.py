@@ -505,8 +505,14 @@ class CursorFrames(Frames):
         return await self.planning.actors.commit_frame(WORKER, frame.key, empty, wants_next=True)
 
 
-async def cursor(width: int = 1) -> CursorFrames:
-    return CursorFrames(await Planning().start(CURSOR.replace("WIDTH", str(width))))
+async def cursor(width: int = 1, *, fail_fast_over: str = "") -> CursorFrames:
+    yaml = CURSOR.replace("WIDTH", str(width))
+    if fail_fast_over:
+        yaml = yaml.replace("engine: inline,", f"engine: inline, failure_budget: {{{fail_fast_over}}},").replace(
+            "  tool: {kind: noop}\n  next",
+            "  spec: {policy: {failure: {mode: fail_fast}}}\n  tool: {kind: noop}\n  next",
+        )
+    return CursorFrames(await Planning().start(yaml))
 
 
 async def test_frames_of_a_cursor_exist_before_their_rows_and_have_them_before_the_work() -> None:
@@ -578,6 +584,42 @@ async def test_a_frame_that_is_lost_before_its_rows_are_known_claims_under_the_s
     assert (again.key.frame_id, again.key.attempt, again.rows.claims) == (lost.key.frame_id, 2, True)
     with pytest.raises(LeaseLost):
         await frames.found(lost, 3)
+
+
+async def test_a_share_of_the_rows_of_a_cursor_is_judged_when_there_are_no_more() -> None:
+    frames = await cursor(width=2, fail_fast_over="share: 0.5")
+    first, other = await frames.claim(0), await frames.claim(1)
+    second = (await frames.commit(await frames.found(first, 1), failed=1)).next
+    assert second is not None, "all rows so far have failed, and others may follow"
+    third = (await frames.commit(await frames.found(second, 1))).next
+    assert third is not None
+    await frames.nothing(third)
+    await frames.nothing(other)
+
+    loop = frames.planning.state.execution.loops["each"]
+    assert (loop.status, loop.failed, loop.total) == ("partial", 1, 2)
+    assert frames.planning.entered() == ["each", "after"]
+
+
+async def test_a_cursor_of_which_too_large_a_share_has_failed_ends_when_its_last_slot_finds_nothing() -> None:
+    frames = await cursor(fail_fast_over="share: 0.5")
+    second = (await frames.commit(await frames.found(await frames.claim(0), 3), failed=3)).next
+    assert second is not None
+    third = (await frames.commit(await frames.found(second, 2))).next
+    assert third is not None
+    await frames.nothing(third)
+
+    error = frames.planning.state.execution.error
+    assert error is not None and error["code"] == "loop.budget_exceeded"
+    assert "3 of 5 items failed" in error["message"]
+
+
+async def test_a_number_of_failed_rows_ends_a_cursor_at_once_with_fail_fast() -> None:
+    frames = await cursor(fail_fast_over="count: 1, share: 0.5")
+    answer = await frames.commit(await frames.found(await frames.claim(0), 3), failed=2)
+
+    assert answer.next is None
+    assert frames.planning.types()[-1] == "playbook.failed"
 
 
 async def test_rows_of_a_cursor_that_are_left_go_to_a_frame_of_the_same_claim() -> None:

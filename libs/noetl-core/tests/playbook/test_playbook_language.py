@@ -346,7 +346,7 @@ def test_a_reduce_stage_is_read() -> None:
 workflow:
 - {step: m, loop: {in: [1]}, tool: {kind: noop}, next: {arcs: [{step: r}]}}
 - step: r
-  reduce: {from: [m], by: word, partitions: 3, spec: {engine: inline, frame: {max_rows: 5}, max_in_flight: 2}}
+  reduce: {from: [m], by: word, partitions: 3, spec: {engine: inline, frame: {max_seconds: 5}, max_in_flight: 2}}
   tool: {kind: spark, code: 'def main(spark, **inputs): ...'}
 """
     )
@@ -356,7 +356,7 @@ workflow:
         by=("word",),
         partitions=3,
         engine=Engine.INLINE,
-        frame=FramePolicy(max_rows=5),
+        frame=FramePolicy(max_seconds=5.0),
         max_in_flight=2,
     )
 

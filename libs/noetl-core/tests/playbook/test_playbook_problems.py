@@ -3,6 +3,7 @@
 import pytest
 from noetl_core.errors import PlaybookInvalid, Problem
 from noetl_core.playbook.findings import Findings
+from noetl_core.playbook.loop_model import FramePolicy
 from noetl_core.playbook.model import AdmitRule, Arc, LoopMode, Playbook, ToolKind
 from noetl_core.playbook.support import EVERYTHING, REGISTERED, RELEASE, TITLES, Feature, tool
 from noetl_core.playbook.validate import parse_playbook
@@ -617,6 +618,44 @@ workflow:
     assert [*playbook.steps] == ["a", "b"]
     with pytest.raises(PlaybookInvalid, match="lead back to this step"):
         parse_playbook(HEAD + circle, supported=EVERYTHING)
+
+
+REDUCE = """\
+workflow:
+- {step: m, loop: {in: [1]}, tool: {kind: noop}, next: {arcs: [{step: r}]}}
+- step: r
+  tool: {kind: noop}
+  reduce:
+    from: m
+    spec:
+      frame:
+        max_attempts: 7
+        KEY
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ("max_rows: 5", "`partitions` says how many"),
+        ("max_bytes: 5", "more `partitions` are smaller"),
+        ("process: row", "once for all rows of a partition"),
+        ("row_concurrency: 2", "`max_in_flight` says how many"),
+        ("on_failure: bisect", "tried again as a whole"),
+    ],
+)
+def test_what_means_nothing_to_a_reduce_is_refused_and_was_accepted_once(written: str, reason: str) -> None:
+    key = written.partition(":")[0]
+    document = HEAD + REDUCE.replace("KEY", written)
+    with pytest.raises(PlaybookInvalid) as refusal:
+        parse_playbook(document, supported=EVERYTHING)
+    (problem,) = refusal.value.problems
+    assert (problem.code, problem.path) == ("playbook.unsupported", f"workflow[1].reduce.spec.frame.{key}")
+    assert problem.line == document[: document.index(written)].count("\n") + 1
+    assert reason in problem.message
+
+    reduce = parse_playbook(document, supported=REGISTERED)[0].steps["r"].reduce
+    assert reduce is not None and reduce.frame == FramePolicy(max_attempts=7)
 
 
 @pytest.mark.parametrize("kind", ["snowflake", "container", "subscription", "agent", "ducklake"])

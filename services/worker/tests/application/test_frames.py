@@ -21,11 +21,13 @@ from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
 from noetl_core.surfaces.shapes import Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold
+from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.conformance import Case
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.until import until
 from noetl_worker.application.captured_output import StoreOutput
+from noetl_worker.application.command_end import CommandEnd, failed_result
 from noetl_worker.application.frame_names import FrameNames
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
 from noetl_worker.application.iteration import Iteration
@@ -33,6 +35,8 @@ from noetl_worker.application.outcome import Outcome
 from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
 from noetl_worker.application.pipeline_run import PipelineEnd
 from noetl_worker.application.run_frame import RETRY_SECONDS, RunFrame, within_bytes
+from noetl_worker.application.slots import Slots
+from noetl_worker.telemetry import WorkerMetrics
 
 HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 STEP = "workflow:\n- {step: s, loop: {in: [], iterator: n, spec: {mode: MODE, frame: {}}}, tool: {kind: noop}}\n"
@@ -293,9 +297,9 @@ class Planners:
 
 
 async def test_commands_and_frames_are_claimed_and_kept_together() -> None:
-    planners, now = Planners(), 0.0
+    planners = Planners()
     both: Any = planners
-    work = WorkOfPlanners(both, both, clock=lambda: now)
+    work = WorkOfPlanners(both, both)
     command, slot = CommandKey(execution_id=1, command_id="c"), slot_key(1, stage_id="1-s", slot=0)
     refused, claimed = await work.claim(WORKER, [command, slot])
 
@@ -303,45 +307,65 @@ async def test_commands_and_frames_are_claimed_and_kept_together() -> None:
     assert claimed.command is not None
     frame = claimed.command.key
     assert frame == CommandKey(execution_id=1, command_id="1-s-0/1")
-    early = await work.heartbeat(WORKER, [command, frame])
-    assert (early.lost, early.not_due) == (frozenset({command}), frozenset({frame}))
-    assert not planners.heard
-    now = 31.0
-    due = await work.heartbeat(WORKER, [frame])
-    assert (due.not_due, len(planners.heard)) == (frozenset(), 1)
-    assert (await work.heartbeat(WORKER, [frame])).not_due == {frame}
+    beats = await work.heartbeat(WORKER, [command, frame])
+    assert (beats.lost, planners.heard) == (
+        frozenset({command}),
+        [FrameKey(execution_id=1, frame_id="1-s-0", attempt=1)],
+    )
+
+
+class Workplace:
+    """Slots that run the frame of such planners, until they are told to end."""
+
+    def __init__(self) -> None:
+        self.planners = Planners()
+        self.now = 0.0
+        self.ends = asyncio.Event()
+        both: Any = self.planners
+        work = WorkOfPlanners(both, both)
+        metrics = WorkerMetrics(MetricSet())
+        self.slots = Slots(work, self._run, worker=WORKER, size=2, metrics=metrics, clock=lambda: self.now)
+
+    async def _run(self, command: GrantedCommand) -> CommandEnd:
+        await self.ends.wait()
+        return CommandEnd(result=failed_result(Unavailable("ended")))
+
+    async def claim(self) -> None:
+        await self.slots.claim([slot_key(1, stage_id="1-s", slot=0)])
+
+    async def heard_at(self, now: float) -> int:
+        """How often planners have heard of the frame when this heartbeat was over."""
+        self.now = now
+        await self.slots.heartbeat()
+        return len(self.planners.heard)
+
+
+async def test_a_frame_is_not_heard_of_before_its_policy_says() -> None:
+    place = Workplace()
+    await place.claim()
+    assert [await place.heard_at(now) for now in (1.0, 29.0, 31.0, 31.0, 60.0, 61.0)] == [0, 0, 1, 1, 1, 2]
 
 
 async def test_a_frame_may_be_delivered_while_its_heartbeat_is_on_the_way() -> None:
-    planners, now = Planners(), 0.0
-    both: Any = planners
-    work = WorkOfPlanners(both, both, clock=lambda: now)
-    (claimed,) = await work.claim(WORKER, [slot_key(1, stage_id="1-s", slot=0)])
-    assert claimed.command is not None
-    frame = claimed.command.key
-    now = 31.0
-    planners.answers.clear()
-    beating = asyncio.create_task(work.heartbeat(WORKER, [frame]))
-    await until(lambda: planners.heard)
-    await work.complete(WORKER, frame, {"status": "error", "context": {}}, wants_next=False)
-    planners.answers.set()
+    place = Workplace()
+    await place.claim()
+    place.planners.answers.clear()
+    beating = asyncio.create_task(place.heard_at(31.0))
+    await until(lambda: place.planners.heard)
+    place.ends.set()
+    await until(lambda: place.slots.busy == 0)
+    place.planners.answers.set()
 
-    beats = await beating
-    assert (beats.lost, beats.unanswered, beats.not_due) == (frozenset(), frozenset(), frozenset())
+    assert await beating == 1
+    assert await place.heard_at(100.0) == 1
 
 
 async def test_a_frame_that_is_granted_again_is_heard_of_no_later() -> None:
-    planners, now = Planners(), 0.0
-    both: Any = planners
-    work = WorkOfPlanners(both, both, clock=lambda: now)
-    slot = slot_key(1, stage_id="1-s", slot=0)
-    (claimed,) = await work.claim(WORKER, [slot])
-    assert claimed.command is not None
-    now = 29.0
-    await work.claim(WORKER, [slot])
-    now = 31.0
-    await work.heartbeat(WORKER, [claimed.command.key])
-    assert len(planners.heard) == 1
+    place = Workplace()
+    await place.claim()
+    place.now = 29.0
+    await place.claim()
+    assert await place.heard_at(31.0) == 1
 
 
 def test_rows_share_what_they_see_of_their_frame_and_nothing_of_each_other() -> None:

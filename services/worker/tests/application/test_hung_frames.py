@@ -8,16 +8,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from noetl_adapters.arrow.ipc import ArrowTables
 from noetl_core.errors import Unavailable
+from noetl_core.playbook.validate import parse_playbook
 from noetl_core.ports.commands import ClaimOutcome, CommandKey, GrantedCommand, Heartbeats, Worker
 from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameCommit, FrameKey, GrantedFrame, StageSlot
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
 from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.until import until
+from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.command_end import CommandEnd, failed_result
-from noetl_worker.application.frame_limits import CallLimit, FramesAtWork
+from noetl_worker.application.frame_limits import GRACE_SECONDS, CallLimit, FramesAtWork
 from noetl_worker.application.frame_work import WorkOfPlanners, slot_key
+from noetl_worker.application.outcome import ErrorKind, Outcome
+from noetl_worker.application.persist_before_emit import PersistBeforeEmit, ResultPlace
+from noetl_worker.application.pipeline_run import PipelineEnd
+from noetl_worker.application.run_reduce import RunReduce
 from noetl_worker.application.slots import Slots
 from noetl_worker.bootstrap.slot_process import _Guarded
 from noetl_worker.telemetry import WorkerMetrics
@@ -124,7 +132,7 @@ async def test_a_frame_past_its_seconds_and_the_limit_of_its_call_is_heard_of_no
     both: Any = planners
     at_work = FramesAtWork(clock=clock)
     tools = Tools(at_work)
-    slots = slots_of(WorkOfPlanners(both, both, clock=clock, at_work=at_work), tools, clock)
+    slots = slots_of(WorkOfPlanners(both, both, at_work=at_work), tools, clock)
     await slots.claim([slot_key(1, stage_id="1-s", slot=slot) for slot in (0, 1)])
     await until(lambda: tools.begun == 2)
 
@@ -140,6 +148,73 @@ async def test_a_frame_past_its_seconds_and_the_limit_of_its_call_is_heard_of_no
     assert heard[:2] == [["1-s-0", "1-s-1"]] * 2, "rows may start until the frame's seconds are over"
     assert heard[2] == ["1-s-1"], "a call without a limit may take as long as it does"
     assert tools.cancelled == 1
+
+
+REDUCING = """\
+apiVersion: noetl.io/v2
+kind: Playbook
+metadata: {name: p}
+workflow:
+- {step: m, loop: {in: [1]}, tool: {kind: noop}, next: {arcs: [{step: s}]}}
+- {step: s, reduce: {from: m}, tool: {kind: noop, result: "{{ partitions }}"}}
+"""
+
+
+class Partition:
+    """Stands for the pipeline, the names and the rows of a reduce whose call does not end."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.has_begun = False
+
+    async def __call__(self, *_: Any, **of: Any) -> PipelineEnd:
+        with CallLimit(CALL_SECONDS):
+            self.has_begun = True
+            await self.release.wait()
+        return PipelineEnd(outcome=Outcome.failed(kind=ErrorKind.UNKNOWN, code="X", message="ended"))
+
+    async def names(self, *_: Any) -> dict[str, object]:
+        return {}
+
+    async def entries(self, *_: Any) -> list[Any]:
+        return []
+
+    async def rows(self, *_: Any) -> list[Any]:
+        return []
+
+    def table(self, *_: Any) -> None:
+        return None
+
+
+async def test_a_reduce_past_its_seconds_and_the_limit_of_its_call_is_heard_of_no_more() -> None:
+    clock, partition = Clock(), Partition()
+    at_work = FramesAtWork(clock=clock)
+    this: Any = partition
+    persist = PersistBeforeEmit(InMemoryPayloadStore(), ArrowTables())
+    run = RunReduce(
+        names=this.names,
+        pipeline=this,
+        persist=persist,
+        partitions=this,
+        store_output=StoreOutput(persist),
+        store_variables=this.names,
+        store_scope=this.names,
+        at_work=at_work,
+        clock=clock,
+    )
+    command, (playbook, _) = granted(0).step, parse_playbook(REDUCING)
+    place = ResultPlace(tenant_id="t", organization_id="o", execution_id=1, step="s")
+    running = asyncio.create_task(run(command, playbook, place))
+    await until(lambda: partition.has_begun)
+
+    hung: list[bool] = []
+    for clock.now in (MAX_SECONDS, CALL_SECONDS + GRACE_SECONDS, MAX_SECONDS + 1.0):
+        hung.append(command.key in at_work.hung())
+    partition.release.set()
+    await running
+
+    assert hung == [False, False, True]
+    assert at_work.hung() == frozenset()
 
 
 async def test_a_call_that_ends_leaves_its_frame_alive() -> None:
@@ -164,7 +239,7 @@ async def test_a_call_that_ends_leaves_its_frame_alive() -> None:
 async def test_a_slot_whose_loop_hangs_loses_its_lease_and_one_that_turns_again_keeps_it() -> None:
     planners, clock, is_hung = Planners(), Clock(), True
     both: Any = planners
-    guarded = _Guarded(both, both, is_hung=lambda: is_hung, at_work=FramesAtWork(), clock=clock)
+    guarded = _Guarded(both, both, is_hung=lambda: is_hung, at_work=FramesAtWork())
 
     async def run(command: GrantedCommand) -> CommandEnd:
         await asyncio.Event().wait()

@@ -151,11 +151,11 @@ def never_opened(execution_id: int, *, step: str, activation: int, error: Mappin
     return LoopDone(loop_id=loop_id, step=step, activation=activation, collection_size=0, status="error", result=result)
 
 
-def exceeds(budget: FailureBudget, *, failed: int, total: int) -> bool:
-    """§7.8: more items have failed than may, by number or by share."""
+def exceeds(budget: FailureBudget, *, failed: int, total: int | None) -> bool:
+    """§7.8: more items have failed than may, by number or by share; of what is not known nobody can say a share."""
     if budget.count is not None and failed > budget.count:
         return True
-    return budget.share is not None and total > 0 and failed / total > budget.share
+    return budget.share is not None and total is not None and total > 0 and failed / total > budget.share
 
 
 def may_begin(step: Step, loop: Loop) -> bool:
@@ -165,9 +165,12 @@ def may_begin(step: Step, loop: Loop) -> bool:
 
 
 def gives_up(step: Step, loop: Loop) -> bool:
-    """With `fail_fast` no further item starts once too many have failed; those under way run to their end."""
+    """With `fail_fast` no further item starts once too many have failed; those under way run to their end.
+
+    While slots of a cursor may still find rows, more of them may go well: a share is judged when there are no more.
+    """
     budget = step.loop.failure_budget if step.loop else FailureBudget(count=0)
-    is_failing = exceeds(budget, failed=loop.failed, total=loop.total)
+    is_failing = exceeds(budget, failed=loop.failed, total=None if loop.awaits else loop.total)
     return is_failing and step.failure_mode is FailureMode.FAIL_FAST
 
 

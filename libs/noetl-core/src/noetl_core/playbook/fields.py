@@ -10,6 +10,7 @@ from noetl_core.playbook.findings import Findings
 from noetl_core.playbook.sections import Key, Section, Templates
 from noetl_core.playbook.shapes import Anything, Below, Choice, Either, Name, Text, When
 from noetl_core.playbook.source import Path
+from noetl_core.playbook.support import REGISTERED
 
 _SHOWN_CHARACTERS = 200
 _TYPE_NAMES = {
@@ -201,6 +202,9 @@ def _report_key(key: str, path: Path, findings: Findings, section: Section) -> N
     if key in section.removed:
         message = f"{section.title} has no {key!r} any more"
         findings.error("removed_key", message, path, suggestion=section.removed[key])
+    elif key in section.elsewhere:
+        if findings.supported is not REGISTERED:  # it never had an effect, and was accepted once
+            findings.error("unsupported", f"{section.title} has no {key!r}: {section.elsewhere[key]}", path)
     elif key in section.ignored:
         findings.warn("older_form", f"{key!r} of {section.title} has no effect", path)
     elif section.is_strict:

@@ -85,7 +85,7 @@ class Loop:
     mode: LoopMode = LoopMode.SEQUENTIAL
     max_in_flight: Count = 1
     engine: Engine | None = None
-    """As it is written; without it frames run on Spark and single items in the worker."""
+    """As it is written; without it frames run on Spark where a worker keeps a session warm, else in the worker."""
     key: str | None = None
     """The template of an item's key; without it the key is the index."""
     max_item_retries: int = 2

@@ -39,13 +39,34 @@ FRAME = Section(
         "on_failure": Key(shape=Choice(words=tuple(FrameFailure)), says="bisect: find the rows that fail"),
     },
 )
+REDUCE_FRAME = Section(
+    name="reduce_frame",
+    title="`frame` of a reduce",
+    is_strict=True,
+    keys={
+        "max_seconds": rendered(
+            SECONDS_OR_TEMPLATE, "from then on a call that outlasts its own limit costs the lease (30)"
+        ),
+        **{key: FRAME.keys[key] for key in ("lease_seconds", "heartbeat_seconds", "retry_mode", "max_attempts")},
+    },
+    elsewhere={
+        "max_rows": "a partition is one frame, whatever its rows, and `partitions` says how many there are",
+        "max_bytes": "a partition is one frame, whatever its bytes, and more `partitions` are smaller ones",
+        "process": "its tool always runs once for all rows of a partition",
+        "row_concurrency": "its tool runs once for a partition, and `max_in_flight` says how many run at once",
+        "on_failure": "a partition that failed is tried again as a whole and never cut",
+    },
+)
 FAILURE_BUDGET = Section(
     name="failure_budget",
     title="`failure_budget`",
     is_strict=True,
     keys={
         "count": Key(shape=RETRIES, says="how many items may fail (0)"),
-        "share": Key(shape=Number(minimum=0, maximum=1), says="which share of the items may fail"),
+        "share": Key(
+            shape=Number(minimum=0, maximum=1),
+            says="which share of the items may fail; with a cursor judged at its end",
+        ),
     },
 )
 CURSOR = Section(
@@ -58,7 +79,10 @@ CURSOR = Section(
         "claim": rendered(Text(), "SQL that marks rows as taken and returns them", required=True),
     },
 )
-_ENGINE = Key(shape=Choice(words=tuple(Engine)), says="where frames run (spark)")
+_ENGINE = Key(
+    shape=Choice(words=tuple(Engine)),
+    says="where frames run (Spark in workers that keep a session warm, else the worker)",
+)
 _FRAME = Key(shape=Below(FRAME), feature=Feature.LOOP_FRAME, says="work on many items as one unit")
 _MODES = Choice(words=tuple(LoopMode), older=tuple(OLDER_MODES))
 LOOP_SPEC = Section(
@@ -94,7 +118,13 @@ REDUCE_SPEC = Section(
     name="reduce_spec",
     title="the spec of `reduce`",
     is_strict=True,
-    keys={"engine": _ENGINE, "frame": _FRAME, "max_in_flight": IN_FLIGHT},
+    keys={
+        "engine": _ENGINE,
+        "frame": Key(
+            shape=Below(REDUCE_FRAME), feature=Feature.LOOP_FRAME, says="how a partition is leased and retried"
+        ),
+        "max_in_flight": IN_FLIGHT,
+    },
 )
 _NAMES = Either(Name(), Items(Name()))
 REDUCE = Section(

@@ -58,6 +58,7 @@ def _section_schema(section: Section) -> JsonObject:
     properties: dict[str, JsonValue] = {
         **{key: _key_schema(section, key, described) for key, described in section.keys.items()},
         **{key: {"not": {}, "description": f"no longer there: {hint}"} for key, hint in section.removed.items()},
+        **{key: {"not": {}, "description": f"not here: {why}"} for key, why in section.elsewhere.items()},
         **{key: {"deprecated": True, "description": "has no effect"} for key in sorted(section.ignored)},
         **{older: {"deprecated": True, "description": f"now `{today}`"} for older, today in section.renamed.items()},
     }

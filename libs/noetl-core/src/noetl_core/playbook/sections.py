@@ -43,6 +43,8 @@ class Section:
     keys: Mapping[str, Key]
     removed: Mapping[str, str] = field(default_factory=dict)
     """Keys that the language once had, with what to write instead."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """Keys that maps like this have in other places, with why not here; what was accepted with them stays readable."""
     ignored: frozenset[str] = frozenset()
     """Keys of older versions that never changed what a playbook does."""
     is_strict: bool = False

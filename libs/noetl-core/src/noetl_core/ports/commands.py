@@ -119,8 +119,6 @@ class Heartbeats:
     """They no longer count."""
     unanswered: frozenset[CommandKey] = frozenset()
     """Nobody could say; their leases run on."""
-    not_due: frozenset[CommandKey] = frozenset()
-    """Nobody was asked: it is not time yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,7 +92,7 @@ async def start_worker(place: Installation, node: Node, effects: EffectsOf) -> N
     )
     worker = Worker(worker_id=node.name)
     slots = Slots(
-        WorkOfPlanners(planners, planners, clock=clock),
+        WorkOfPlanners(planners, planners),
         RunCommand(
             playbooks=KnownPlaybooks(place.catalog),
             names=StepNames(rows, loops),

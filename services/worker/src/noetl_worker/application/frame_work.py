@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,15 +44,11 @@ class WorkOfPlanners:
         commands: Commands,
         frames: Frames,
         *,
-        clock: Callable[[], float] = time.monotonic,
         at_work: FramesAtWork | None = None,
     ) -> None:
         self._commands = commands
         self._at_work = at_work or FramesAtWork()
         self._frames = frames
-        self._clock = clock
-        self._due: dict[CommandKey, tuple[float, float]] = {}
-        """When a frame is to be heard of next, and how often."""
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
         """Claim commands, and the next frames of slots."""
@@ -64,7 +59,7 @@ class WorkOfPlanners:
             outcomes.update({one.key: one for one in await self._commands.claim(worker, others)})
         if ours:
             claims = await self._frames.claim_frames(worker, [_slot(key) for key in ours])
-            outcomes.update({key: self._claimed(key, one) for key, one in zip(ours, claims, strict=True)})
+            outcomes.update({key: _claimed(key, one) for key, one in zip(ours, claims, strict=True)})
         return tuple(outcomes[key] for key in keys)
 
     async def complete(
@@ -94,36 +89,30 @@ class WorkOfPlanners:
             ended = await self._frames.commit_frame(
                 worker, frame_key(key), rows, wants_next=wants_next, variables=variables, logs=logs
             )
-        return self._completed(key, ended)
+        return _completed(ended)
 
     async def heartbeat(
         self, worker: Worker, keys: Sequence[CommandKey], *, progress: Mapping[CommandKey, JsonObject] | None = None
     ) -> Heartbeats:
-        """Keep claims alive; a frame is told of as often as its policy says, and when there is news of it.
+        """Keep claims alive, those of frames too; when each is to be heard of is for the slots to say.
 
-        One that hangs is told of no more: it is lost to us, and to somebody else when its lease is over.
+        A frame that hangs is told of no more: it is lost to us, and to somebody else when its lease is over.
         """
-        now, news = self._clock(), progress or {}
+        news = progress or {}
         hung = self._at_work.hung()
         frames = [key for key in keys if _is_frame(key) and key not in hung]
-        self._due = {key: self._due.get(key, (now, 0.0)) for key in frames}
-        due = [key for key in frames if self._due[key][0] <= now or key in news]
         others = [key for key in keys if not _is_frame(key)]
         told_of_others = {key: one for key, one in news.items() if not _is_frame(key)}
         beats = await self._commands.heartbeat(worker, others, progress=told_of_others) if others else Heartbeats()
         lost, unanswered = set(beats.lost) | hung.intersection(keys), set(beats.unanswered)
-        if due:
+        if frames:
             told_of_frames = {frame_key(key): one for key, one in news.items() if _is_frame(key)}
-            told = await self._frames.heartbeat_frames(worker, [frame_key(key) for key in due], progress=told_of_frames)
-            lost |= {key for key in due if frame_key(key) in told.lost}
-            unanswered |= {key for key in due if frame_key(key) in told.unanswered}
-        for key in due:
-            known = self._due.get(key)  # not any more, if it was delivered while we asked
-            if key not in unanswered and known is not None:
-                self._due[key] = (now + known[1], known[1])
-        return Heartbeats(
-            lost=frozenset(lost), unanswered=frozenset(unanswered), not_due=frozenset(frames).difference(due)
-        )
+            told = await self._frames.heartbeat_frames(
+                worker, [frame_key(key) for key in frames], progress=told_of_frames
+            )
+            lost |= {key for key in frames if frame_key(key) in told.lost}
+            unanswered |= {key for key in frames if frame_key(key) in told.unanswered}
+        return Heartbeats(lost=frozenset(lost), unanswered=frozenset(unanswered))
 
     async def tell_chunk(self, worker: Worker, key: CommandKey, chunk: ToldChunk) -> bool:
         """Tell a chunk of a command; frames tell none."""
@@ -151,22 +140,21 @@ class WorkOfPlanners:
             fence=fence,
         )
 
-    def _claimed(self, key: CommandKey, claim: FrameClaim) -> ClaimOutcome:
-        if claim.frame is None:
-            return ClaimOutcome(key=key, refusal=claim.refusal)
-        return ClaimOutcome(key=key, command=self._as_command(claim.frame))
 
-    def _completed(self, key: CommandKey, ended: FrameCommit) -> Completion:
-        self._due.pop(key, None)
-        following = self._as_command(ended.next) if ended.next else None
-        return Completion(stream_version=ended.stream_version, next=following)
+def _claimed(key: CommandKey, claim: FrameClaim) -> ClaimOutcome:
+    if claim.frame is None:
+        return ClaimOutcome(key=key, refusal=claim.refusal)
+    return ClaimOutcome(key=key, command=_as_command(claim.frame))
 
-    def _as_command(self, frame: GrantedFrame) -> GrantedCommand:
-        key = CommandKey(execution_id=frame.key.execution_id, command_id=f"{frame.key.frame_id}/{frame.key.attempt}")
-        every = frame.rows.bounds.heartbeat_seconds
-        # One that is granted again was not heard of by that: it stays as due as it was.
-        self._due.setdefault(key, (self._clock() + every, every))
-        return replace(frame.step, key=key, frame=frame.rows)
+
+def _completed(ended: FrameCommit) -> Completion:
+    following = _as_command(ended.next) if ended.next else None
+    return Completion(stream_version=ended.stream_version, next=following)
+
+
+def _as_command(frame: GrantedFrame) -> GrantedCommand:
+    key = CommandKey(execution_id=frame.key.execution_id, command_id=f"{frame.key.frame_id}/{frame.key.attempt}")
+    return replace(frame.step, key=key, frame=frame.rows)
 
 
 def _is_frame(key: CommandKey) -> bool:

@@ -90,6 +90,8 @@ class RunCommand:
             store_output=self._store_output,
             store_variables=self._variables,
             store_scope=self._scope,
+            at_work=at_work,
+            clock=clock,
         )
 
     async def __call__(self, command: GrantedCommand) -> CommandEnd | CommandPark:

@@ -17,6 +17,7 @@ from noetl_core.stages.rows import FrameRows
 from noetl_worker.application.captured_output import StoreOutput
 from noetl_worker.application.command_end import CommandEnd, failed_result, parent_ref_id
 from noetl_worker.application.event_result import EventResult
+from noetl_worker.application.frame_limits import FramesAtWork
 from noetl_worker.application.frame_names import frame_names
 from noetl_worker.application.frame_work import FRAME_COUNTS
 from noetl_worker.application.partitions import PARTITION_TABLE, ReadPartitions
@@ -31,7 +32,7 @@ StoreScope = Callable[[ResultPlace, Step, Mapping[str, JsonValue]], Awaitable[Js
 
 
 class RunReduce:
-    """What goes wrong fails the frame, which is tried again if that may help."""
+    """What goes wrong fails the frame, which is tried again if that may help; one that hangs loses its lease."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class RunReduce:
         store_output: StoreOutput,
         store_variables: StoreVariables,
         store_scope: StoreScope,
+        at_work: FramesAtWork | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._names = names
@@ -52,6 +54,7 @@ class RunReduce:
         self._store_output = store_output
         self._store_variables = store_variables
         self._store_scope = store_scope
+        self._at_work = at_work or FramesAtWork()
         self._clock = clock
 
     async def __call__(self, command: GrantedCommand, playbook: Playbook, place: ResultPlace) -> CommandEnd:
@@ -59,6 +62,12 @@ class RunReduce:
         frame, step = command.frame, playbook.steps[command.step]
         if frame is None or step.reduce is None:
             raise AssertionError("not a frame of a reduce")
+        with self._at_work.run(command):
+            return await self._ended(command, playbook, place, frame, step)
+
+    async def _ended(
+        self, command: GrantedCommand, playbook: Playbook, place: ResultPlace, frame: FrameRows, step: Step
+    ) -> CommandEnd:
         began = self._clock()
         try:
             names = {**await self._names(command, playbook), **await self._read(command, frame, step)}

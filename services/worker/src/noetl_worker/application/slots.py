@@ -7,7 +7,6 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from noetl_contracts.room import asked_to_wait
@@ -27,6 +26,7 @@ from noetl_servicekit.tracing import span
 from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result
 from noetl_worker.application.resting import Resting
+from noetl_worker.application.running import BeatTimes, Running
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
@@ -35,23 +35,8 @@ Run = Callable[[GrantedCommand], Awaitable[CommandEnd | CommandPark]]
 Answer = TypeVar("Answer")
 
 RETRY_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
-UNUSED_LEASE_SHARE = 0.1
-"""The end of a lease that is not used: two clocks do not run equally fast."""
 REMEMBERED_FRAMES = 512
 """More than the planner can have granted again before it heard that they were delivered."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Running:
-    command: GrantedCommand
-    confirmed_at: float
-    """When the claim was last known to count, by our own clock, from before we asked."""
-    task: asyncio.Task[None] | None = None
-    is_delivering: bool = False
-    """Its result is on its way: whether it counts is for the answer to say, not for a heartbeat that crosses it."""
-
-    def usable_until(self) -> float:
-        return self.confirmed_at + self.command.lease_seconds * (1 - UNUSED_LEASE_SHARE)
 
 
 class Slots:
@@ -78,7 +63,8 @@ class Slots:
         self._metrics = metrics
         self._clock = clock
         self._sleep = sleep
-        self._running: dict[CommandKey, _Running] = {}
+        self._running: dict[CommandKey, Running] = {}
+        self.beats = BeatTimes(self._running, clock=clock)
         self._delivered: dict[CommandKey, None] = {}
         """Whose answers were heard here last, in that order. Every claim asks for one: they are found, not compared."""
         self._changed = asyncio.Event()
@@ -137,11 +123,6 @@ class Slots:
         """The slots of stages whose frames run here now."""
         frames = (running.command.frame for running in self._running.values())
         return frozenset(frame.slot for frame in frames if frame is not None)
-
-    @property
-    def shortest_lease_seconds(self) -> float:
-        """Of everything that runs now."""
-        return min((running.command.lease_seconds for running in self._running.values()), default=math.inf)
 
     async def wait_for_free(self) -> int:
         """Wait until something could start; returns how much."""
@@ -207,13 +188,14 @@ class Slots:
         return taken, [key for key in keys if key not in taken]
 
     def _start(self, command: GrantedCommand, asked_at: float) -> None:
-        running = _Running(command=command, confirmed_at=asked_at)
+        running = Running(command=command, confirmed_at=asked_at)
         self._running[command.key] = running
+        self.beats.begin(running)
         self._metrics.busy_slots.set(len(self._running))
         running.task = asyncio.create_task(self._occupy(running), name=f"command-{command.key.command_id}")
         running.task.add_done_callback(lambda _: self._leave(running))  # one that is stopped at once never begins
 
-    async def _occupy(self, running: _Running) -> None:
+    async def _occupy(self, running: Running) -> None:
         """Run a command and whatever it is handed next, then leave the slot."""
         try:
             while True:
@@ -226,18 +208,19 @@ class Slots:
         finally:
             self._leave(running)
 
-    def _leave(self, running: _Running) -> None:
+    def _leave(self, running: Running) -> None:
         if self._running.get(running.command.key) is running:
             del self._running[running.command.key]
             self._metrics.busy_slots.set(len(self._running))
             self._changed.set()
 
-    def _switch(self, running: _Running, following: GrantedCommand) -> None:
+    def _switch(self, running: Running, following: GrantedCommand) -> None:
         self._running.pop(running.command.key, None)
         running.command = following
         self._running[following.key] = running
+        self.beats.begin(running)
 
-    async def _run_and_deliver(self, running: _Running) -> Completion | None:
+    async def _run_and_deliver(self, running: Running) -> Completion | None:
         command = running.command
         attributes: dict[str, str | int] = {"noetl.step": command.step, "noetl.attempt": command.attempt}
         with span("worker.command", parent=command.trace or None, attributes=attributes):
@@ -255,7 +238,7 @@ class Slots:
             finally:
                 running.is_delivering = False
 
-    async def _run_while_it_counts(self, running: _Running) -> CommandEnd | CommandPark | None:
+    async def _run_while_it_counts(self, running: Running) -> CommandEnd | CommandPark | None:
         """Trouble around a call that has not begun is no failure of the step: it is tried again while the claim lasts.
 
         After that the command is left to the end of its lease, and to another worker.
@@ -276,7 +259,7 @@ class Slots:
                 logger.exception("worker.command_failed", step=command.step)
                 return CommandEnd(result=failed_result(NoetlError(f"the worker failed: {type(exc).__name__}")))
 
-    async def _deliver(self, running: _Running, end: CommandEnd) -> Completion | None:
+    async def _deliver(self, running: Running, end: CommandEnd) -> Completion | None:
         """Hand a result over; the answer may bring the next command."""
         completion = await self._tell(
             running,
@@ -300,7 +283,7 @@ class Slots:
         if len(self._delivered) > REMEMBERED_FRAMES:
             del self._delivered[next(iter(self._delivered))]
 
-    async def _park(self, running: _Running, park: CommandPark) -> None:
+    async def _park(self, running: Running, park: CommandPark) -> None:
         """Leave the command to whoever claims it when its child has ended; the slot is free for others."""
         version = await self._tell(
             running,
@@ -311,7 +294,7 @@ class Slots:
         if version is not None:
             self._metrics.commands_parked.inc()
 
-    async def _tell(self, running: _Running, ask: Callable[[], Awaitable[Answer]]) -> Answer | None:
+    async def _tell(self, running: Running, ask: Callable[[], Awaitable[Answer]]) -> Answer | None:
         """Tell the planner, again and again while the claim may count; a refusal means that it does not."""
         command = running.command
         tries = 0
@@ -331,7 +314,7 @@ class Slots:
                 await self._sleep(_pause(exc, tries))
                 tries += 1
             else:
-                running.confirmed_at = asked_at
+                running.confirm(asked_at)
                 return answer
 
     @property
@@ -339,37 +322,40 @@ class Slots:
         """Whether calls are known to have got further than was told."""
         return any(self._progress.has_news(_place(key, running)) for key, running in self._running.items())
 
-    async def heartbeat(self) -> None:
-        """Keep every claim alive, tell how far calls are, and stop what no longer counts."""
-        keys = list(self._running)
+    async def heartbeat(self, *, is_round: bool = True) -> None:
+        """Tell of all frames that are due, in a round of all commands and of news too; stop what no longer counts."""
+        asked_at = self._clock()
+        due = {key: one for key, one in self._running.items() if one.is_due(asked_at, is_round=is_round)}
+        asked = self._running if is_round else due
+        found = ((key, self._progress.take(_place(key, running))) for key, running in asked.items())
+        news = {key: told for key, told in found if told is not None}
+        keys = [key for key in asked if key in due or key in news]
         if keys:
-            asked_at = self._clock()
-            found = ((key, self._progress.take(_place(key, running))) for key, running in self._running.items())
-            news = {key: told for key, told in found if told is not None}
             try:
                 beats = await self._commands.heartbeat(self._worker, keys, progress=news)
             except NoetlError as exc:
                 self._metrics.heartbeat_failures.inc()
                 logger.warning("worker.heartbeat_failed", reason=exc.message)
+                beats = Heartbeats(unanswered=frozenset(keys))
             else:
-                self._heed(keys, beats, asked_at)
+                self._metrics.heartbeat_failures.inc(1 if beats.unanswered else 0)
+            self._heed(keys, beats, asked_at)
         now = self._clock()
         for key, running in list(self._running.items()):
             if now > running.usable_until():
                 self._stop(key, "lease not renewed in time")
 
     def _heed(self, keys: Sequence[CommandKey], beats: Heartbeats, asked_at: float) -> None:
-        if beats.unanswered:
-            self._metrics.heartbeat_failures.inc()
         for key in keys:
             running = self._running.get(key)
             if running is None:
                 continue
-            if key in beats.lost:
-                if not running.is_delivering:
-                    self._stop(key, "lease lost")
-            elif key not in beats.unanswered and key not in beats.not_due:
-                running.confirmed_at = asked_at
+            if key in beats.lost or key in beats.unanswered:
+                running.unheard_at = asked_at
+            else:
+                running.confirm(asked_at)
+            if key in beats.lost and not running.is_delivering:
+                self._stop(key, "lease lost")
 
     def cancel_execution(self, execution_id: int) -> None:
         """Somebody ended the execution: stop its calls now."""
@@ -402,7 +388,7 @@ class Slots:
         await asyncio.gather(*late, return_exceptions=True)
 
 
-def _place(key: CommandKey, running: _Running) -> tuple[int, str]:
+def _place(key: CommandKey, running: Running) -> tuple[int, str]:
     """Which step of which execution it is: what tools know of their calls."""
     return key.execution_id, running.command.step
 

@@ -185,9 +185,8 @@ class _Guarded(WorkOfPlanners):
         *,
         is_hung: Callable[[], bool],
         at_work: FramesAtWork,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(commands, frames, at_work=at_work, clock=clock)
+        super().__init__(commands, frames, at_work=at_work)
         self._is_hung = is_hung
 
     async def heartbeat(

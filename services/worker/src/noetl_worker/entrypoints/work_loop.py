@@ -12,6 +12,7 @@ from noetl_core.ports.bus import Delivery, PullConsumer
 from noetl_core.ports.commands import CommandKey
 from noetl_servicekit.logging import get_logger
 
+from noetl_worker.application.running import BEATS_A_LEASE
 from noetl_worker.application.slots import Slots
 from noetl_worker.application.spark_stages import SparkStages, StageHint
 
@@ -20,11 +21,10 @@ logger = get_logger()
 _WAIT_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 _LENDING_BATCH = 64
-_BEATS_A_LEASE = 4
-_LOOK_SECONDS = 0.25
+_LOOK_SECONDS = 1.0
+"""How soon it is noticed that calls got further."""
 _NEWS_SECONDS = 3.0
 """How often it is told at most how far calls are: each time is an event."""
-"""How soon a new lease is noticed that is shorter than the others."""
 
 
 async def pull_work(consumer: PullConsumer, slots: Slots, stages: SparkStages, *, beat: Callable[[], None]) -> None:
@@ -89,17 +89,22 @@ def _hint(delivery: Delivery) -> CommandKey | StageHint | None:
 
 
 async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], None]) -> None:
-    """Heartbeats for everything that runs; sooner if a lease would not last so long, or if long calls got further."""
+    """Heartbeats for everything that runs: frames when their policies say, commands together in rounds.
+
+    A round comes sooner if a lease would not last so long, or if long calls got further.
+    """
+    clock = asyncio.get_running_loop().time
+    since = clock()
     while True:
-        waited, clock = 0.0, asyncio.get_running_loop().time
-        since = clock()
-        while waited < min(every_seconds, slots.shortest_lease_seconds / _BEATS_A_LEASE):
-            beat()
-            await asyncio.sleep(min(every_seconds - waited, _LOOK_SECONDS))
-            waited = clock() - since
-            if waited >= _NEWS_SECONDS and slots.has_news:
-                break
-        await slots.heartbeat()
+        beat()
+        waited = clock() - since
+        left = min(every_seconds, slots.beats.shortest_lease_seconds / BEATS_A_LEASE) - waited
+        is_round = left <= 0 or (waited >= _NEWS_SECONDS and slots.has_news)
+        if is_round or slots.beats.is_frame_due:
+            await slots.heartbeat(is_round=is_round)
+            since = clock() if is_round else since
+        else:
+            await slots.beats.wait(min(left, _LOOK_SECONDS))
 
 
 def on_cancelled(slots: Slots, stages: SparkStages | None = None) -> Callable[[bytes], Awaitable[None]]:
