@@ -186,7 +186,7 @@ def test_the_header_and_some_batches_are_a_table_of_their_own(compression: Any) 
 
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_rows_are_taken_a_few_at_a_time_over_the_borders_of_batches(compression: Any) -> None:
-    wanted = [{"a": number, "b": {"c": [number]}} for number in range(2 * BATCH_ROWS + 10)]
+    wanted: list[Any] = [{"a": number, "b": {"c": [number]}} for number in range(2 * BATCH_ROWS + 10)]
     rows = TABLES.rows_json(ArrowTables(compression=compression).encode_json(wanted).data)
 
     taken = [rows.take(5000) for _ in range(5)]

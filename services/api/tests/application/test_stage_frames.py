@@ -18,6 +18,7 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NotFound
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
+from noetl_core.state_json import decode_state, encode_state
 from noetl_core.timestamps import parse_time
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.health import Health
@@ -160,9 +161,53 @@ async def test_a_claim_may_name_its_slot_take_fewer_rows_and_want_a_lease_of_its
 
     assert (frame["cursor"]["worker_slot_id"], frame["rows"]) == (1, ["a"])
     assert last_told(http.planning, "frame.dispatched")["lease_seconds"] == 9
+    assert (frame["lease_seconds"], frame["step"]["lease_seconds"]) == (9, 9)
+    assert frame["frame_policy"]["lease_seconds"] == 120
     assert parse_time(frame["lease_until"]) == http.planning.now + timedelta(seconds=9)
     unknown = await http.post(f"/api/stages/{http.stage}/frames/claim", {"frame_policy": {"max_bytes": 1}})
     assert unknown.status_code == 422
+
+
+async def test_a_claim_that_is_called_by_a_name_gives_the_same_frames_when_it_is_repeated() -> None:
+    http = await begun()
+
+    first, second = await http.claim(requested_count=2, command_id="c-1", lease_seconds=20)
+    http.planning.pass_time(5)
+    await http.planning.replace_planner()
+    again = await Http(http.planning).claim(requested_count=2, command_id="c-1", lease_seconds=20)
+
+    assert [one["frame_id"] for one in again] == [first["frame_id"], second["frame_id"]]
+    assert [one["rows"] for one in again] == [["a", "b"], ["c", "d"]]
+    assert http.planning.types().count("frame.dispatched") == 2
+    assert decode_state(encode_state(http.planning.state)) == http.planning.state
+    assert again[0]["lease_seconds"] == 15, "it has used some of its lease"
+    assert again[0]["lease_until"] == first["lease_until"]
+
+
+async def test_another_worker_and_another_name_get_other_frames() -> None:
+    http = await begun()
+
+    (first,) = await http.claim(command_id="c-1")
+    (other,) = await http.claim(command_id="c-1", worker_id="other")
+    full = await http.post(f"/api/stages/{http.stage}/frames/claim", {"command_id": "c-2"})
+    await http.commit(first)
+    (following,) = await http.claim(command_id="c-1")
+
+    assert (first["rows"], other["rows"], full.json()["code"]) == (["a", "b"], ["c", "d"], "stage.full")
+    assert following["rows"] == ["e"], "what has ended is not given again"
+    long = await http.post(f"/api/stages/{http.stage}/frames/claim", {"command_id": "c" * 256})
+    assert long.status_code == 422
+
+
+async def test_a_slot_that_is_named_gives_the_frame_that_it_has_with_what_is_left_of_its_lease() -> None:
+    http = await begun()
+    (first,) = await http.claim(cursor={"worker_slot_id": 0}, lease_seconds=9)
+    http.planning.pass_time(4)
+
+    (again,) = await http.claim(cursor={"worker_slot_id": 0}, lease_seconds=60)
+
+    assert (again["frame_id"], again["lease_seconds"]) == (first["frame_id"], 5)
+    assert again["lease_until"] == first["lease_until"]
 
 
 async def test_where_frames_run_is_told_and_what_the_caller_says_of_it_wins() -> None:

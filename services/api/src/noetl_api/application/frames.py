@@ -40,6 +40,8 @@ class Wish:
     """What a worker wants of the frames that it claims."""
 
     count: int = 1
+    claim_id: str = ""
+    """How the worker calls the claim, if it is to be safe to repeat without a slot."""
     slot: int = ANY_SLOT
     lease_seconds: float = 0
     max_rows: int = 0
@@ -50,6 +52,8 @@ class ClaimedFrame:
     """A frame with what a worker that is no NoETL worker cannot know."""
 
     frame: GrantedFrame
+    lease_seconds: float
+    """For how long the worker has it without a heartbeat, which is less than was granted if the claim is repeated."""
     lease_until: datetime
     """By this replica's clock, counted from before the claim: never later than it is."""
     dsl_ref: str
@@ -82,15 +86,19 @@ class StageFrames:
         if wish.count > 1 and wish.slot != ANY_SLOT:
             raise InvalidInput("a slot has one frame at a time: claim one, or name no slot")
         view = await self._seen(caller, scope, stage_id, what="stage_id")
-        slot = StageSlot(
-            execution_id=view.execution_id,
-            stage_id=stage_id,
-            slot=wish.slot,
-            lease_seconds=wish.lease_seconds,
-            max_rows=wish.max_rows,
-        )
+        slots = [
+            StageSlot(
+                execution_id=view.execution_id,
+                stage_id=stage_id,
+                slot=wish.slot,
+                lease_seconds=wish.lease_seconds,
+                max_rows=wish.max_rows,
+                claim_id=f"{wish.claim_id}/{number}" if wish.claim_id else "",
+            )
+            for number in range(wish.count)
+        ]
         asked = self._clock()
-        claims = await planner.claim_frames(worker, [slot] * wish.count)
+        claims = await planner.claim_frames(worker, slots)
         frames = [claim.frame for claim in claims if claim.frame is not None]
         if frames:
             return [_claimed(frame, view, asked, wish.lease_seconds) for frame in frames]
@@ -207,7 +215,13 @@ def _terminal(key: FrameKey, *, winner: str, event_id: str) -> FrameAlreadyTermi
     return FrameAlreadyTerminal(frame_id=key.frame_id, attempt=key.attempt, winner=winner, **facts)
 
 
-def _claimed(frame: GrantedFrame, view: ExecutionView, asked: datetime, lease_seconds: float = 0) -> ClaimedFrame:
-    lease = timedelta(seconds=lease_seconds or frame.rows.bounds.lease_seconds)
-    dsl_ref = f"{view.path}@{view.version}#{frame.step.step}"
-    return ClaimedFrame(frame=frame, lease_until=asked + lease, dsl_ref=dsl_ref)
+def _claimed(frame: GrantedFrame, view: ExecutionView, asked: datetime, wanted_seconds: float = 0) -> ClaimedFrame:
+    lease = frame.lease_left_seconds
+    if lease is None:  # a planner of before does not tell it
+        lease = wanted_seconds or frame.rows.bounds.lease_seconds
+    return ClaimedFrame(
+        frame=frame,
+        lease_seconds=lease,
+        lease_until=asked + timedelta(seconds=lease),
+        dsl_ref=f"{view.path}@{view.version}#{frame.step.step}",
+    )

@@ -11,6 +11,7 @@ from noetl_core.placement import Locality, max_distance_of
 from noetl_core.ports.commands import Variables, Worker
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows
 from noetl_core.stages.policy import MAX_SECONDS
+from noetl_core.values import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from noetl_api.application.frames import ClaimedFrame, Wish
@@ -79,7 +80,12 @@ class FrameClaimBody(WorkerBody):
     """How many frames are wanted, and of what kind."""
 
     requested_count: int = Field(default=1, ge=1, le=100)
-    command_id: str = Field(default="", description="Of the caller's own; frames belong to no command.")
+    command_id: str = Field(
+        default="",
+        max_length=255,
+        description="How the worker calls this claim: repeated with the same one, it gives the frames that it gave "
+        "before, as long as the worker holds them. Without it, only a claim that names its slot is safe to repeat.",
+    )
     lease_seconds: float = Field(default=0, ge=0, le=MAX_SECONDS, description="0 is as long as the stage says.")
     cursor: ClaimCursorIn = Field(default_factory=ClaimCursorIn)
     frame_policy: ClaimPolicyIn = Field(default_factory=ClaimPolicyIn)
@@ -87,6 +93,7 @@ class FrameClaimBody(WorkerBody):
     def wish(self) -> Wish:
         return Wish(
             count=self.requested_count,
+            claim_id=self.command_id,
             slot=self.cursor.worker_slot_id,
             lease_seconds=self.lease_seconds,
             max_rows=self.frame_policy.max_rows,
@@ -168,7 +175,9 @@ class FrameOut(BaseModel):
     cursor: dict[str, Any] = Field(description="`{start, stop, total, worker_slot_id, frame_index, claims}`.")
     rows: list[Any] | None = Field(description="The rows; null if they are stored, or still to be claimed.")
     collection: dict[str, Any] | None = Field(description="Where they are stored, with the row with which it begins.")
-    lease_seconds: float
+    lease_seconds: float = Field(
+        description="For how long the worker has it without a heartbeat: what was granted, or what is left of it."
+    )
     lease_until: datetime
     dsl_ref: str = Field(description="Which step of which playbook it runs.")
     frame_policy: dict[str, Any]
@@ -192,11 +201,11 @@ class FrameOut(BaseModel):
             },
             rows=None if rows.values is None else list(rows.values),
             collection=stored,
-            lease_seconds=rows.bounds.lease_seconds,
+            lease_seconds=claimed.lease_seconds,
             lease_until=claimed.lease_until,
             dsl_ref=claimed.dsl_ref,
             frame_policy=rows.bounds.to_json(),
-            step=GrantedOut.of(frame.step),
+            step=GrantedOut.of(replace(frame.step, lease_seconds=claimed.lease_seconds)),
         )
 
 
@@ -225,7 +234,10 @@ class FrameCommitOut(BaseModel):
 async def claim_frames(
     stage_id: StageId, body: FrameClaimBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> FramesOut:
-    """Take frames of a stage, for services; 409 if there is none to be had."""
+    """Take frames of a stage, for services; 409 if there is none to be had.
+
+    Safe to repeat with a slot or a `command_id`.
+    """
     frames = await use_cases.stage_frames.claim(caller, scope, stage_id, body.worker, body.wish())
     return FramesOut(frames=[FrameOut.of(frame) for frame in frames])
 
