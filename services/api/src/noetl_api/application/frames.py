@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from noetl_core.errors import FrameAlreadyTerminal, InvalidInput, LeaseLost, NotFound, Rejected, Unavailable
+from noetl_core.errors import (
+    AlreadyTerminal,
+    FrameAlreadyTerminal,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    Rejected,
+    Unavailable,
+)
 from noetl_core.ids import execution_of
+from noetl_core.payloads import PayloadRef
 from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import UNANSWERED, Variables, Worker
 from noetl_core.ports.event_finder import FrameEvents
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameCommit, FrameKey, Frames, GrantedFrame, StageSlot
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_core.ports.projections import ExecutionView
 from noetl_servicekit.callers import Caller, Role
 
@@ -69,11 +79,13 @@ class StageFrames:
         executions: QueryExecutions,
         planner: Frames | None,
         events: FrameEvents,
+        payloads: PayloadStore,
         clock: Callable[[], datetime],
     ) -> None:
         self._executions = executions
         self._planner = planner
         self._events = events
+        self._payloads = payloads
         self._clock = clock
 
     async def claim(
@@ -109,6 +121,31 @@ class StageFrames:
             raise NotFound("stage", stage_id, code=_NOT_FOUND)
         facts = {"max_distance": worker.locality.max_distance.value} if refusal == TOO_FAR else {}
         raise FrameRefused(name=f"stage {stage_id}", reason=refusal, **facts)
+
+    async def start(
+        self,
+        caller: Caller,
+        scope: Scope | None,
+        frame_id: str,
+        worker: Worker,
+        *,
+        attempt: int,
+        rows: PayloadRef,
+        row_count: int,
+    ) -> int:
+        """Take the rows that a frame has claimed through a cursor; returns the index of the first. Safe to repeat.
+
+        From here on they are the frame's in every attempt, so they are looked for first: what is told and not stored
+        would be claimed and lost. Refused as `commit` is, and with `FrameHasRows` if others were told before.
+        """
+        planner = self._planner_for(caller, worker)
+        key, owner = await self._key(caller, scope, frame_id, attempt)
+        if (rows.tenant_id, rows.organization_id) != (owner.tenant_id, owner.organization_id):
+            raise InvalidInput(f"the rows of frame {frame_id} are not stored where those of its execution are")
+        if not await self._payloads.exists(rows):
+            raise NotFound("payload", rows.uri, code=REFERENCE_NOT_AVAILABLE)
+        async with self._telling_terminal(owner, key):
+            return await planner.start_frame(worker, key, rows, row_count=row_count)
 
     async def heartbeat(
         self, caller: Caller, scope: Scope | None, frame_id: str, worker: Worker, *, attempt: int, lease_seconds: float
@@ -193,11 +230,13 @@ class StageFrames:
 
     @asynccontextmanager
     async def _telling_terminal(self, owner: Scope, key: FrameKey) -> AsyncIterator[None]:
-        """R071: whoever comes too late is told which event ended the frame."""
+        """R071: whoever comes too late is told which event ended the frame, also when its execution is over."""
         try:
             yield
-        except FrameAlreadyTerminal as exc:
+        except (FrameAlreadyTerminal, AlreadyTerminal) as exc:
             ended = await self._end_of(owner, key)
+            if ended is None and isinstance(exc, AlreadyTerminal):
+                raise
             winner, event_id = ended if ended is not None else (exc.facts.get("winner", ""), "")
             raise _terminal(key, winner=winner, event_id=event_id) from exc
 

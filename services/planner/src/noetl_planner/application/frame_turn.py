@@ -210,6 +210,8 @@ class FrameTurns:
     def _committed(self, stage: Stage, frame: Frame, ask: EndFrame, rows: CommittedRows) -> FrameCommitted:
         check_result_shape(rows.result)
         found_nothing = stage.is_cursor and frame.claimed is None and rows.stop == frame.start
+        if stage.is_cursor and frame.claimed is None and not found_nothing:
+            raise InvalidInput(f"frame {frame.frame_id} has no rows yet: it is started with those that it has claimed")
         if (
             not (found_nothing or frame.start < rows.stop <= frame.stop)
             or rows.success + rows.failed != rows.stop - frame.start
