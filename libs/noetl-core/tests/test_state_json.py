@@ -46,6 +46,7 @@ FRAME = Frame(
     dispatched_at=LATER,
     aggregate_version=6,
     after="1-s-3/1",
+    claim_id="c-1/0",
     parent_frame_id="1-s-2",
     claimed=WORKLOAD,
     claimed_at=6,

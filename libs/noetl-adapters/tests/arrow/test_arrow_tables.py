@@ -184,6 +184,22 @@ def test_the_header_and_some_batches_are_a_table_of_their_own(compression: Any) 
     assert sum(rows for rows, _ in encoded.batches) == 30_000
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_rows_are_taken_a_few_at_a_time_over_the_borders_of_batches(compression: Any) -> None:
+    wanted: list[Any] = [{"a": number, "b": {"c": [number]}} for number in range(2 * BATCH_ROWS + 10)]
+    rows = TABLES.rows_json(ArrowTables(compression=compression).encode_json(wanted).data)
+
+    taken = [rows.take(5000) for _ in range(5)]
+
+    assert [len(part) for part in taken] == [5000, 5000, 5000, 1394, 0]
+    assert [row for part in taken for row in part] == wanted
+
+
+def test_bytes_that_are_no_table_have_no_rows_to_take() -> None:
+    with pytest.raises(Corrupt):
+        TABLES.rows_json(b"\xff\xff\xff\xffnothing")
+
+
 def test_batches_are_small_and_not_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     wide = TABLES.encode_json([{"a": "x" * 10_000, "b": n} for n in range(500)])
     long = TABLES.encode_json([{"a": n} for n in range(2 * BATCH_ROWS)])

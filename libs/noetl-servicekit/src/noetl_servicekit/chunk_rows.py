@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from noetl_core.locator import payload_locator
 from noetl_core.payloads import PayloadRef
 from noetl_core.playbook.references import referenced_paths
 from noetl_core.ports.payloads import AttachPayloads
-from noetl_core.ports.tables import ReadTables
+from noetl_core.ports.tables import ReadTables, TakeRows
 
 from noetl_servicekit.stored_values import StoredValues
 from noetl_servicekit.table_parts import TableParts
@@ -109,6 +110,36 @@ class LoadRows:
         """The rows of one chunk."""
         rows = await self.values.get(ref)
         return rows if isinstance(rows, list) else [rows]
+
+    async def in_chunks(self, refs: Sequence[PayloadRef], *, size: int) -> AsyncIterator[list[JsonValue]]:
+        """All rows of these payloads in lists of `size`, the last of which may have fewer.
+
+        Besides the list that was given out, only that exists which is being filled. The bytes of one payload are
+        attached meanwhile; they are a table, and of one that is none all rows are read at once.
+        """
+        filled: list[JsonValue] = []  # always the same: a thread lets go of it some time after it is done
+        for ref in refs:
+            rows = await self.values.open_rows(ref)
+            while await asyncio.to_thread(_fill, filled, rows, size):
+                if len(filled) == size:
+                    yield _emptied(filled)
+            del rows  # its bytes go before those of the next one come
+        if filled:
+            yield filled
+
+
+def _fill(rows: list[JsonValue], source: TakeRows, size: int) -> bool:
+    """Whether there were any to add."""
+    before = len(rows)
+    rows.extend(source.take(size - before))
+    return len(rows) > before
+
+
+def _emptied(rows: list[JsonValue]) -> list[JsonValue]:
+    """What was in a list that is used again."""
+    taken = rows.copy()
+    rows.clear()
+    return taken
 
 
 def chunk_refs(mark: JsonValue, *, tenant_id: str, organization_id: str) -> list[PayloadRef]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +13,7 @@ from noetl_core.errors import ColumnRefused, NotCanonical
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.payloads import AttachPayloads
 from noetl_core.ports.tables import MEDIA_TYPE as TABLE_MEDIA_TYPE
-from noetl_core.ports.tables import EncodedTable, ReadTables, Tables, is_table
+from noetl_core.ports.tables import EncodedTable, ReadTables, Tables, TakeRows, is_table
 from noetl_core.table_index import TableIndex
 from noetl_core.tabular import MAX_REST_BYTES, Tabular, from_note, tabular
 
@@ -79,3 +81,21 @@ class StoredValues:
         if len(data) > MAX_BYTES_AT_ONCE:
             return await asyncio.to_thread(decode_value, data, self._tables)
         return decode_value(data, self._tables)
+
+    async def open_rows(self, ref: PayloadRef) -> TakeRows:
+        """The rows of a payload that has nothing else; of a table, only those are made that are taken."""
+        data = await self._payloads.attach(ref)
+        if is_table(data) and not self._tables.note(data):
+            return self._tables.rows_json(data)
+        value = await asyncio.to_thread(decode_value, data, self._tables)
+        return _Listed(value if isinstance(value, list) else [value])
+
+
+class _Listed:
+    """Rows that all exist already."""
+
+    def __init__(self, rows: Sequence[JsonValue]) -> None:
+        self._rows = iter(rows)
+
+    def take(self, count: int) -> list[JsonValue]:
+        return list(itertools.islice(self._rows, count))

@@ -263,6 +263,7 @@ class Api:
                 executions=query_executions,
                 planner=FrameClient(planner) if planner is not None else None,
                 events=finder,
+                payloads=payloads,
                 clock=_now,
             ),
             credentials=Credentials(credentials, sealer, next_id=next_id, metrics=self._metrics.credentials),

@@ -50,6 +50,10 @@ class ArrowTables:
         """The rows of a range as JSON."""
         return [row for batch in _slices(data, start, stop) for row in _json_rows(batch)]
 
+    def rows_json(self, data: Buffer) -> ArrowRows:
+        """The rows as JSON, made when they are taken."""
+        return ArrowRows(data)
+
     def note(self, data: Buffer) -> bytes:
         """What was kept with the columns."""
         with _reading(), open_stream(data) as reader:
@@ -81,6 +85,36 @@ class ArrowTables:
             batches=tuple(batches),
             plain_bytes=len(data) if self._compression is None else _plain_bytes(table),
         )
+
+
+class ArrowRows:
+    """Port `TakeRows`: one batch is open at a time, and of it only a slice becomes Python values."""
+
+    def __init__(self, data: Buffer) -> None:
+        with _reading():
+            self._reader = open_stream(data)
+        self._batch: pa.RecordBatch | None = None
+        self._taken = 0
+
+    def take(self, count: int) -> list[JsonObject]:
+        """The next rows."""
+        rows: list[JsonObject] = []
+        while len(rows) < count and (batch := self._open_batch()) is not None:
+            part = batch.slice(self._taken, count - len(rows))
+            rows.extend(_json_rows(part))
+            self._taken += part.num_rows
+        return rows
+
+    def _open_batch(self) -> pa.RecordBatch | None:
+        """The one that has rows left; None at the end."""
+        while self._batch is None or self._taken == self._batch.num_rows:
+            self._batch, self._taken = None, 0  # the last one goes before the next one comes
+            try:
+                with _reading():
+                    self._batch = self._reader.read_next_batch()
+            except StopIteration:
+                return None
+        return self._batch
 
 
 def open_stream(data: Buffer) -> pa.RecordBatchReader:

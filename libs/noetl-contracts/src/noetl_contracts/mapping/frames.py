@@ -28,7 +28,11 @@ from noetl_contracts.mapping.events import json_object, payload_ref, payload_ref
 def slot_message(slot: StageSlot) -> pb.StageSlot:
     """A slot as a message."""
     return pb.StageSlot(
-        stage_id=slot.stage_id, slot=slot.slot, lease_seconds=slot.lease_seconds, max_rows=slot.max_rows
+        stage_id=slot.stage_id,
+        slot=slot.slot,
+        lease_seconds=slot.lease_seconds,
+        max_rows=slot.max_rows,
+        claim_id=slot.claim_id,
     )
 
 
@@ -41,6 +45,7 @@ def slot(message: pb.StageSlot) -> StageSlot:
         slot=max(message.slot, -1),
         lease_seconds=lease_of(message.lease_seconds),
         max_rows=max(message.max_rows, 0),
+        claim_id=message.claim_id,
     )
 
 
@@ -121,12 +126,22 @@ def frame_message(frame: GrantedFrame | None) -> pb.Frame | None:
     if frame is None:
         return None
     step = commands.command_message(frame.step)
-    return pb.Frame(key=key_message(frame.key), step=step, rows=rows_message(frame.rows))
+    return pb.Frame(
+        key=key_message(frame.key),
+        step=step,
+        rows=rows_message(frame.rows),
+        lease_left_seconds=frame.lease_left_seconds,
+    )
 
 
 def frame(message: pb.Frame) -> GrantedFrame:
     """A granted frame."""
-    return GrantedFrame(key=key(message.key), step=commands.command(message.step), rows=rows(message.rows))
+    return GrantedFrame(
+        key=key(message.key),
+        step=commands.command(message.step),
+        rows=rows(message.rows),
+        lease_left_seconds=message.lease_left_seconds if message.HasField("lease_left_seconds") else None,
+    )
 
 
 def claim_message(claim: FrameClaim) -> pb.ClaimOutcome:

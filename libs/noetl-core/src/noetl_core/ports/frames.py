@@ -21,6 +21,8 @@ MAX_METRICS_BYTES: Final = 16 * 1024
 """They stand in an event, and are as many as the tasks that a playbook writes."""
 ANY_SLOT: Final = -1
 """Whichever slot of the stage is free."""
+MAX_CLAIM_ID: Final = 300
+"""It stands in an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,12 @@ class StageSlot:
     """How long the claim is to last without a heartbeat; 0 is as long as the stage says."""
     max_rows: int = 0
     """Rows that the worker takes at most, if that is less than the stage says."""
+    claim_id: str = ""
+    """How the worker calls a claim of whichever slot is free: repeated, it gives the frame that it gave before."""
+
+    def __post_init__(self) -> None:
+        if len(self.claim_id) > MAX_CLAIM_ID:
+            raise InvalidInput(f"a claim is called by {MAX_CLAIM_ID} characters at most, not {len(self.claim_id)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +61,8 @@ class GrantedFrame:
     key: FrameKey
     step: GrantedCommand
     rows: FrameRows
+    lease_left_seconds: float | None = None
+    """For how long its worker has it without a heartbeat; None if the planner does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +127,7 @@ class Frames(Protocol):
     """Hands frames to workers and takes what became of them."""
 
     async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
-        """Claim the next frame of each slot; safe to repeat by the same worker."""
+        """Claim the next frame of each slot; safe to repeat by the same worker, if it names slots or its claims."""
         ...
 
     async def start_frame(self, worker: Worker, key: FrameKey, rows: PayloadRef, *, row_count: int) -> int:

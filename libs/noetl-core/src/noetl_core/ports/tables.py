@@ -43,11 +43,23 @@ class EncodedTable:
     """How many bytes there would be without compression, so that a setting does not decide what is large."""
 
 
+class TakeRows(Protocol):
+    """The rows of a table one after the other; those that nobody has taken yet are bytes."""
+
+    def take(self, count: int) -> Sequence[JsonValue]:
+        """The next rows, fewer only where the table ends; raises `Corrupt` when the bytes go on as no table."""
+        ...
+
+
 class ReadTables(Protocol):
     """What readers of results need."""
 
     def decode_json(self, data: bytes | memoryview, *, start: int = 0, stop: int | None = None) -> list[JsonObject]:
         """The rows of a range as JSON; typed values of other writers as SQL tools tell them."""
+        ...
+
+    def rows_json(self, data: bytes | memoryview) -> TakeRows:
+        """The same rows for who wants few of them at a time; raises `Corrupt` when the bytes are no table."""
         ...
 
     def note(self, data: bytes | memoryview) -> bytes:

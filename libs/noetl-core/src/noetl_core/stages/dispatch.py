@@ -50,6 +50,7 @@ def next_frame(
     after: Frame | None = None,
     lease_seconds: float = 0,
     max_rows: int = 0,
+    claim_id: str = "",
 ) -> FrameDispatched | None:
     """What a slot is given: frames that were lost, the nearest first, then rows that others left, then new rows.
 
@@ -86,6 +87,7 @@ def next_frame(
         rows_at=again.claimed_at if again and again.claimed else None,
         payload_ref=again.claimed if again else None,
         parent_frame_id=(again.parent_frame_id or None) if again else None,
+        claim_id=claim_id or None,
         **placement.facts(),
     )
 

@@ -78,6 +78,8 @@ class FrameDispatched(OfFrame):
     """The attempt with whose commit this one was handed to the same worker."""
     parent_frame_id: str | None = None
     """The frame that left these rows to others."""
+    claim_id: str | None = None
+    """How the worker calls the claim that gave it the frame, if it may repeat it."""
     worker_locator: str | None = None
     locality: Mapping[str, Any] | None = None
     """What the worker wants of placement: prefer_node, prefer_zone, max_distance."""

@@ -120,6 +120,7 @@ def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, reco
         dispatched_at=recorded.ingest_time,
         aggregate_version=recorded.aggregate_version,
         after=event.after or "",
+        claim_id=event.claim_id or "",
         parent_frame_id=event.parent_frame_id or "",
         claimed=event.payload_ref,
         claimed_at=event.rows_at or 0,

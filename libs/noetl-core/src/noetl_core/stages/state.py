@@ -50,6 +50,8 @@ class Frame:
     dispatched_at: datetime | None = None
     aggregate_version: int = 0
     after: str = ""
+    claim_id: str = ""
+    """How its worker calls the claim that gave it the frame."""
     parent_frame_id: str = ""
     claimed: PayloadRef | None = None
     """Rows that were claimed through a cursor, in which its own stand; none until its worker has said so."""

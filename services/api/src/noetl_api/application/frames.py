@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from noetl_core.errors import FrameAlreadyTerminal, InvalidInput, LeaseLost, NotFound, Rejected, Unavailable
+from noetl_core.errors import (
+    AlreadyTerminal,
+    FrameAlreadyTerminal,
+    InvalidInput,
+    LeaseLost,
+    NotFound,
+    Rejected,
+    Unavailable,
+)
 from noetl_core.ids import execution_of
+from noetl_core.payloads import PayloadRef
 from noetl_core.placement import TOO_FAR
 from noetl_core.ports.commands import UNANSWERED, Variables, Worker
 from noetl_core.ports.event_finder import FrameEvents
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.frames import ANY_SLOT, CommittedRows, FrameCommit, FrameKey, Frames, GrantedFrame, StageSlot
+from noetl_core.ports.payloads import REFERENCE_NOT_AVAILABLE, PayloadStore
 from noetl_core.ports.projections import ExecutionView
 from noetl_servicekit.callers import Caller, Role
 
@@ -40,6 +50,8 @@ class Wish:
     """What a worker wants of the frames that it claims."""
 
     count: int = 1
+    claim_id: str = ""
+    """How the worker calls the claim, if it is to be safe to repeat without a slot."""
     slot: int = ANY_SLOT
     lease_seconds: float = 0
     max_rows: int = 0
@@ -50,6 +62,8 @@ class ClaimedFrame:
     """A frame with what a worker that is no NoETL worker cannot know."""
 
     frame: GrantedFrame
+    lease_seconds: float
+    """For how long the worker has it without a heartbeat, which is less than was granted if the claim is repeated."""
     lease_until: datetime
     """By this replica's clock, counted from before the claim: never later than it is."""
     dsl_ref: str
@@ -65,11 +79,13 @@ class StageFrames:
         executions: QueryExecutions,
         planner: Frames | None,
         events: FrameEvents,
+        payloads: PayloadStore,
         clock: Callable[[], datetime],
     ) -> None:
         self._executions = executions
         self._planner = planner
         self._events = events
+        self._payloads = payloads
         self._clock = clock
 
     async def claim(
@@ -82,15 +98,19 @@ class StageFrames:
         if wish.count > 1 and wish.slot != ANY_SLOT:
             raise InvalidInput("a slot has one frame at a time: claim one, or name no slot")
         view = await self._seen(caller, scope, stage_id, what="stage_id")
-        slot = StageSlot(
-            execution_id=view.execution_id,
-            stage_id=stage_id,
-            slot=wish.slot,
-            lease_seconds=wish.lease_seconds,
-            max_rows=wish.max_rows,
-        )
+        slots = [
+            StageSlot(
+                execution_id=view.execution_id,
+                stage_id=stage_id,
+                slot=wish.slot,
+                lease_seconds=wish.lease_seconds,
+                max_rows=wish.max_rows,
+                claim_id=f"{wish.claim_id}/{number}" if wish.claim_id else "",
+            )
+            for number in range(wish.count)
+        ]
         asked = self._clock()
-        claims = await planner.claim_frames(worker, [slot] * wish.count)
+        claims = await planner.claim_frames(worker, slots)
         frames = [claim.frame for claim in claims if claim.frame is not None]
         if frames:
             return [_claimed(frame, view, asked, wish.lease_seconds) for frame in frames]
@@ -101,6 +121,31 @@ class StageFrames:
             raise NotFound("stage", stage_id, code=_NOT_FOUND)
         facts = {"max_distance": worker.locality.max_distance.value} if refusal == TOO_FAR else {}
         raise FrameRefused(name=f"stage {stage_id}", reason=refusal, **facts)
+
+    async def start(
+        self,
+        caller: Caller,
+        scope: Scope | None,
+        frame_id: str,
+        worker: Worker,
+        *,
+        attempt: int,
+        rows: PayloadRef,
+        row_count: int,
+    ) -> int:
+        """Take the rows that a frame has claimed through a cursor; returns the index of the first. Safe to repeat.
+
+        From here on they are the frame's in every attempt, so they are looked for first: what is told and not stored
+        would be claimed and lost. Refused as `commit` is, and with `FrameHasRows` if others were told before.
+        """
+        planner = self._planner_for(caller, worker)
+        key, owner = await self._key(caller, scope, frame_id, attempt)
+        if (rows.tenant_id, rows.organization_id) != (owner.tenant_id, owner.organization_id):
+            raise InvalidInput(f"the rows of frame {frame_id} are not stored where those of its execution are")
+        if not await self._payloads.exists(rows):
+            raise NotFound("payload", rows.uri, code=REFERENCE_NOT_AVAILABLE)
+        async with self._telling_terminal(owner, key):
+            return await planner.start_frame(worker, key, rows, row_count=row_count)
 
     async def heartbeat(
         self, caller: Caller, scope: Scope | None, frame_id: str, worker: Worker, *, attempt: int, lease_seconds: float
@@ -185,11 +230,13 @@ class StageFrames:
 
     @asynccontextmanager
     async def _telling_terminal(self, owner: Scope, key: FrameKey) -> AsyncIterator[None]:
-        """R071: whoever comes too late is told which event ended the frame."""
+        """R071: whoever comes too late is told which event ended the frame, also when its execution is over."""
         try:
             yield
-        except FrameAlreadyTerminal as exc:
+        except (FrameAlreadyTerminal, AlreadyTerminal) as exc:
             ended = await self._end_of(owner, key)
+            if ended is None and isinstance(exc, AlreadyTerminal):
+                raise
             winner, event_id = ended if ended is not None else (exc.facts.get("winner", ""), "")
             raise _terminal(key, winner=winner, event_id=event_id) from exc
 
@@ -207,7 +254,13 @@ def _terminal(key: FrameKey, *, winner: str, event_id: str) -> FrameAlreadyTermi
     return FrameAlreadyTerminal(frame_id=key.frame_id, attempt=key.attempt, winner=winner, **facts)
 
 
-def _claimed(frame: GrantedFrame, view: ExecutionView, asked: datetime, lease_seconds: float = 0) -> ClaimedFrame:
-    lease = timedelta(seconds=lease_seconds or frame.rows.bounds.lease_seconds)
-    dsl_ref = f"{view.path}@{view.version}#{frame.step.step}"
-    return ClaimedFrame(frame=frame, lease_until=asked + lease, dsl_ref=dsl_ref)
+def _claimed(frame: GrantedFrame, view: ExecutionView, asked: datetime, wanted_seconds: float = 0) -> ClaimedFrame:
+    lease = frame.lease_left_seconds
+    if lease is None:  # a planner of before does not tell it
+        lease = wanted_seconds or frame.rows.bounds.lease_seconds
+    return ClaimedFrame(
+        frame=frame,
+        lease_seconds=lease,
+        lease_until=asked + timedelta(seconds=lease),
+        dsl_ref=f"{view.path}@{view.version}#{frame.step.step}",
+    )

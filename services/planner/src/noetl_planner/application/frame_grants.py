@@ -18,8 +18,8 @@ from noetl_planner.application.grants import known_results, visible_variables
 NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
-    """Everything that its worker needs to run a frame."""
+def grant_frame(state: State, stage: Stage, frame: Frame, *, now: datetime) -> GrantedFrame:
+    """Everything that its worker needs to run a frame; one that has it already has used some of its lease."""
     execution = state.execution
     loop = execution.loops[stage.step]
     step = execution.steps[stage.step]
@@ -61,4 +61,5 @@ def grant_frame(state: State, stage: Stage, frame: Frame) -> GrantedFrame:
         sources=stage.sources,
     )
     key = FrameKey(execution_id=execution.execution_id, frame_id=frame.frame_id, attempt=frame.attempt)
-    return GrantedFrame(key=key, step=granted, rows=rows)
+    left = max((frame.lease_until - now).total_seconds(), 0.0) if frame.lease_until is not None else None
+    return GrantedFrame(key=key, step=granted, rows=rows, lease_left_seconds=left)

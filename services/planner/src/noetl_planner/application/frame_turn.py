@@ -85,11 +85,11 @@ class FrameTurns:
             return FrameClaim(slot=wanted, refusal="stage.closed" if stage else "stage.not_found")
         if wanted.slot >= stage.max_in_flight:
             return FrameClaim(slot=wanted, refusal="stage.no_such_slot")
-        held = next((frame for frame in stage.held if frame.slot == wanted.slot), None)
+        held = _held_for(stage, wanted, ask.worker)
         if held is not None:
             if held.worker_id != ask.worker.worker_id:
                 return FrameClaim(slot=wanted, refusal="frame.held")
-            return FrameClaim(slot=wanted, frame=grant_frame(turn.state, stage, held))
+            return FrameClaim(slot=wanted, frame=grant_frame(turn.state, stage, held, now=turn.now))
         if not may_dispatch(execution, self._plan, stage):
             paused = execution.status is ExecutionStatus.PAUSED
             return FrameClaim(slot=wanted, refusal="execution.paused" if paused else "stage.drained")
@@ -116,6 +116,7 @@ class FrameTurns:
             after=after,
             lease_seconds=wanted.lease_seconds,
             max_rows=wanted.max_rows,
+            claim_id=wanted.claim_id,
         )
         if dispatched is None:
             return None
@@ -136,7 +137,7 @@ class FrameTurns:
             attempt = attempt_key(dispatched.frame_id, dispatched.attempt)
             self._add(turn, to_draft(started, idempotency_key=f"{attempt}/start", meta=dict(meta), trace=trace))
         now = turn.state.execution.stages[stage.step]
-        return grant_frame(turn.state, now, now.frames[dispatched.frame_id])
+        return grant_frame(turn.state, now, now.frames[dispatched.frame_id], now=turn.now)
 
     def _start(self, turn: Turn, ask: StartFrame) -> int:
         """Rows that a worker has claimed are those of its frame, before anybody else can have them."""
@@ -164,7 +165,7 @@ class FrameTurns:
         return stage.next_row
 
     def _end(self, turn: Turn, ask: EndFrame) -> FrameCommit:
-        known = self._answered_before(turn.state, ask)
+        known = self._answered_before(turn, ask)
         if known is not None:
             return known
         stage, frame = _held_frame(turn.state, ask.key, ask.worker)
@@ -179,8 +180,9 @@ class FrameTurns:
             granted = self._dispatch(turn, stage, slot, ask.worker, after=frame, cause=version)
         return FrameCommit(stream_version=version, next=granted)
 
-    def _answered_before(self, state: State, ask: EndFrame) -> FrameCommit | None:
+    def _answered_before(self, turn: Turn, ask: EndFrame) -> FrameCommit | None:
         """The worker did not hear the first answer: it gets the same one, with the frame that came with it."""
+        state = turn.state
         stage = stage_of(state.execution, stage_of_frame(ask.key.frame_id))
         if stage is None:
             return None
@@ -188,7 +190,8 @@ class FrameTurns:
         key = ended.key if ended and not ask.key.attempt else attempt_key(ask.key.frame_id, ask.key.attempt)
         handed = next((frame for frame in stage.held if frame.after == key), None)
         if handed is not None and handed.worker_id == ask.worker.worker_id:
-            return FrameCommit(stream_version=state.stream_version, next=grant_frame(state, stage, handed))
+            again = grant_frame(state, stage, handed, now=turn.now)
+            return FrameCommit(stream_version=state.stream_version, next=again)
         wanted = "frame.committed" if ask.rows is not None else "frame.failed"
         if ended is None or (ended.worker_id, ended.ended_by) != (ask.worker.worker_id, wanted):
             return None
@@ -207,6 +210,8 @@ class FrameTurns:
     def _committed(self, stage: Stage, frame: Frame, ask: EndFrame, rows: CommittedRows) -> FrameCommitted:
         check_result_shape(rows.result)
         found_nothing = stage.is_cursor and frame.claimed is None and rows.stop == frame.start
+        if stage.is_cursor and frame.claimed is None and not found_nothing:
+            raise InvalidInput(f"frame {frame.frame_id} has no rows yet: it is started with those that it has claimed")
         if (
             not (found_nothing or frame.start < rows.stop <= frame.stop)
             or rows.success + rows.failed != rows.stop - frame.start
@@ -263,6 +268,16 @@ class FrameTurns:
         version = turn.state.stream_version
         self._decide_last(turn)
         return version
+
+
+def _held_for(stage: Stage, wanted: StageSlot, worker: Worker) -> Frame | None:
+    """The frame that the slot has; of whichever is free, that which the worker has by the claim that it repeats."""
+    if wanted.slot != ANY_SLOT:
+        return next((frame for frame in stage.held if frame.slot == wanted.slot), None)
+    if not wanted.claim_id:
+        return None
+    claim = (worker.worker_id, wanted.claim_id)
+    return next((frame for frame in stage.held if (frame.worker_id, frame.claim_id) == claim), None)
 
 
 def _held_frame(state: State, key: FrameKey, worker: Worker) -> tuple[Stage, Frame]:

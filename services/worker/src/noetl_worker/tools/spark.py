@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from noetl_core.canonical import JsonValue
@@ -96,22 +96,14 @@ class SparkTool:
             raise failed(ErrorKind.TIMEOUT, "TIMEOUT", message) from None
 
     async def _streamed(self, call: ToolCall, chunks: ChunkSink, outcome: Outcome) -> Outcome:
-        """§5.5: rows are given out in chunks of the size that was asked for, one stored payload at a time."""
+        """§5.5: rows are given out in chunks of the size that was asked for; the others stay bytes of one payload."""
         if not isinstance(outcome.data, dict):
             return outcome
-        async for rows in self._in_chunks(call, outcome.data.get("rows"), chunks.chunk_rows):
+        mark = outcome.data.get("rows")
+        refs = chunk_refs(mark, tenant_id=call.tenant_id, organization_id=call.organization_id)
+        async for rows in self._rows.in_chunks(refs, size=chunks.chunk_rows):
             await chunks.put(rows)
         return outcome
-
-    async def _in_chunks(self, call: ToolCall, mark: JsonValue, size: int) -> AsyncIterator[list[JsonValue]]:
-        held: list[JsonValue] = []
-        for ref in chunk_refs(mark, tenant_id=call.tenant_id, organization_id=call.organization_id):
-            held += await self._rows.rows(ref)
-            while len(held) > size:
-                yield held[:size]
-                held = held[size:]
-        if held:
-            yield held
 
 
 def _code(config: ToolConfig) -> str | None:

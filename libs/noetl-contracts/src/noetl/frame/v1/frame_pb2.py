@@ -27,7 +27,7 @@ from noetl.command.v1 import command_pb2 as noetl_dot_command_dot_v1_dot_command
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/frame/v1/frame.proto\x12\x0enoetl.frame.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1enoetl/command/v1/command.proto\x1a\x1cnoetl/common/v1/common.proto\"T\n\tStageSlot\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x10\n\x08max_rows\x18\x04 \x01(\x05\"-\n\x08\x46rameKey\x12\x10\n\x08\x66rame_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x9d\x02\n\tFrameRows\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x05\x12\x0c\n\x04slot\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0c\n\x04stop\x18\x06 \x01(\x03\x12\r\n\x05total\x18\x07 \x01(\x03\x12\x13\n\x0bpolicy_json\x18\x08 \x01(\x0c\x12\x13\n\x0bvalues_json\x18\t \x01(\x0c\x12/\n\ncollection\x18\n \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x15\n\rcollection_at\x18\x0b \x01(\x03\x12\x0e\n\x06\x63laims\x18\x0c \x01(\x08\x12\x0c\n\x04kind\x18\r \x01(\t\x12\x14\n\x0csources_json\x18\x0e \x01(\x0c\"\x80\x01\n\x05\x46rame\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\'\n\x04rows\x18\x03 \x01(\x0b\x32\x19.noetl.frame.v1.FrameRows\"b\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12(\n\x05slots\x18\x02 \x03(\x0b\x32\x19.noetl.frame.v1.StageSlot\"n\n\x0c\x43laimOutcome\x12\'\n\x04slot\x18\x01 \x01(\x0b\x32\x19.noetl.frame.v1.StageSlot\x12$\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\rClaimResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1c.noetl.frame.v1.ClaimOutcome\"\x9d\x01\n\x0cStartRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12)\n\x04rows\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\trow_count\x18\x04 \x01(\x03\"\x1e\n\rStartResponse\x12\r\n\x05start\x18\x01 \x01(\x03\"\xcd\x02\n\rCommitRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x0c\n\x04stop\x18\x04 \x01(\x03\x12\x0f\n\x07success\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x0e\n\x06\x62reaks\x18\x07 \x01(\x03\x12\x18\n\x10\x66irst_error_json\x18\x08 \x01(\x0c\x12\x12\n\nwants_next\x18\t \x01(\x08\x12(\n\x03set\x18\n \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x0b \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x14\n\x0cmetrics_json\x18\x0c \x01(\x0c\"M\n\x0e\x43ommitResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xc5\x01\n\x0b\x46\x61ilRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x12\n\nwants_next\x18\x05 \x01(\x08\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"K\n\x0c\x46\x61ilResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xac\x01\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12&\n\x04keys\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12/\n\x08progress\x18\x04 \x03(\x0b\x32\x1d.noetl.frame.v1.FrameProgress\"M\n\rFrameProgress\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x15\n\rprogress_json\x18\x02 \x01(\x0c\"i\n\x11HeartbeatResponse\x12&\n\x04lost\x18\x01 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12,\n\nunanswered\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\"\xc6\x01\n\x0e\x41\x62\x61ndonRequest\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\x12%\n\x05\x66\x65nce\x18\x05 \x01(\x0b\x32\x16.noetl.common.v1.Fence\")\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x32\xc4\x03\n\x0c\x46rameService\x12\x44\n\x05\x43laim\x12\x1c.noetl.frame.v1.ClaimRequest\x1a\x1d.noetl.frame.v1.ClaimResponse\x12\x44\n\x05Start\x12\x1c.noetl.frame.v1.StartRequest\x1a\x1d.noetl.frame.v1.StartResponse\x12G\n\x06\x43ommit\x12\x1d.noetl.frame.v1.CommitRequest\x1a\x1e.noetl.frame.v1.CommitResponse\x12\x41\n\x04\x46\x61il\x12\x1b.noetl.frame.v1.FailRequest\x1a\x1c.noetl.frame.v1.FailResponse\x12P\n\tHeartbeat\x12 .noetl.frame.v1.HeartbeatRequest\x1a!.noetl.frame.v1.HeartbeatResponse\x12J\n\x07\x41\x62\x61ndon\x12\x1e.noetl.frame.v1.AbandonRequest\x1a\x1f.noetl.frame.v1.AbandonResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/frame/v1/frame.proto\x12\x0enoetl.frame.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1enoetl/command/v1/command.proto\x1a\x1cnoetl/common/v1/common.proto\"f\n\tStageSlot\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0c\n\x04slot\x18\x02 \x01(\x05\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12\x10\n\x08max_rows\x18\x04 \x01(\x05\x12\x10\n\x08\x63laim_id\x18\x05 \x01(\t\"-\n\x08\x46rameKey\x12\x10\n\x08\x66rame_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\"\x9d\x02\n\tFrameRows\x12\x10\n\x08stage_id\x18\x01 \x01(\t\x12\x0f\n\x07loop_id\x18\x02 \x01(\t\x12\r\n\x05index\x18\x03 \x01(\x05\x12\x0c\n\x04slot\x18\x04 \x01(\x05\x12\r\n\x05start\x18\x05 \x01(\x03\x12\x0c\n\x04stop\x18\x06 \x01(\x03\x12\r\n\x05total\x18\x07 \x01(\x03\x12\x13\n\x0bpolicy_json\x18\x08 \x01(\x0c\x12\x13\n\x0bvalues_json\x18\t \x01(\x0c\x12/\n\ncollection\x18\n \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x15\n\rcollection_at\x18\x0b \x01(\x03\x12\x0e\n\x06\x63laims\x18\x0c \x01(\x08\x12\x0c\n\x04kind\x18\r \x01(\t\x12\x14\n\x0csources_json\x18\x0e \x01(\x0c\"\xb8\x01\n\x05\x46rame\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.noetl.command.v1.Command\x12\'\n\x04rows\x18\x03 \x01(\x0b\x32\x19.noetl.frame.v1.FrameRows\x12\x1f\n\x12lease_left_seconds\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x15\n\x13_lease_left_seconds\"b\n\x0c\x43laimRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12(\n\x05slots\x18\x02 \x03(\x0b\x32\x19.noetl.frame.v1.StageSlot\"n\n\x0c\x43laimOutcome\x12\'\n\x04slot\x18\x01 \x01(\x0b\x32\x19.noetl.frame.v1.StageSlot\x12$\n\x05\x66rame\x18\x02 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x0f\n\x07refusal\x18\x03 \x01(\t\"?\n\rClaimResponse\x12.\n\x08outcomes\x18\x01 \x03(\x0b\x32\x1c.noetl.frame.v1.ClaimOutcome\"\x9d\x01\n\x0cStartRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12)\n\x04rows\x18\x03 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x11\n\trow_count\x18\x04 \x01(\x03\"\x1e\n\rStartResponse\x12\r\n\x05start\x18\x01 \x01(\x03\"\xcd\x02\n\rCommitRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x0c\n\x04stop\x18\x04 \x01(\x03\x12\x0f\n\x07success\x18\x05 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x06 \x01(\x03\x12\x0e\n\x06\x62reaks\x18\x07 \x01(\x03\x12\x18\n\x10\x66irst_error_json\x18\x08 \x01(\x0c\x12\x12\n\nwants_next\x18\t \x01(\x08\x12(\n\x03set\x18\n \x01(\x0b\x32\x1b.noetl.command.v1.Variables\x12)\n\x04logs\x18\x0b \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\x12\x14\n\x0cmetrics_json\x18\x0c \x01(\x0c\"M\n\x0e\x43ommitResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xc5\x01\n\x0b\x46\x61ilRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12%\n\x03key\x18\x02 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x13\n\x0bresult_json\x18\x03 \x01(\x0c\x12\x11\n\tretryable\x18\x04 \x01(\x08\x12\x12\n\nwants_next\x18\x05 \x01(\x08\x12)\n\x04logs\x18\x06 \x01(\x0b\x32\x1b.noetl.common.v1.PayloadRef\"K\n\x0c\x46\x61ilResponse\x12#\n\x04next\x18\x01 \x01(\x0b\x32\x15.noetl.frame.v1.Frame\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\"\xac\x01\n\x10HeartbeatRequest\x12(\n\x06worker\x18\x01 \x01(\x0b\x32\x18.noetl.command.v1.Worker\x12&\n\x04keys\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x15\n\rlease_seconds\x18\x03 \x01(\x01\x12/\n\x08progress\x18\x04 \x03(\x0b\x32\x1d.noetl.frame.v1.FrameProgress\"M\n\rFrameProgress\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\x15\n\rprogress_json\x18\x02 \x01(\x0c\"i\n\x11HeartbeatResponse\x12&\n\x04lost\x18\x01 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12,\n\nunanswered\x18\x02 \x03(\x0b\x32\x18.noetl.frame.v1.FrameKey\"\xc6\x01\n\x0e\x41\x62\x61ndonRequest\x12%\n\x03key\x18\x01 \x01(\x0b\x32\x18.noetl.frame.v1.FrameKey\x12\"\n\x1a\x65xpected_aggregate_version\x18\x02 \x01(\x03\x12/\n\x0blease_until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\treclaimer\x18\x04 \x01(\t\x12%\n\x05\x66\x65nce\x18\x05 \x01(\x0b\x32\x16.noetl.common.v1.Fence\")\n\x0f\x41\x62\x61ndonResponse\x12\x16\n\x0estream_version\x18\x01 \x01(\x03\x32\xc4\x03\n\x0c\x46rameService\x12\x44\n\x05\x43laim\x12\x1c.noetl.frame.v1.ClaimRequest\x1a\x1d.noetl.frame.v1.ClaimResponse\x12\x44\n\x05Start\x12\x1c.noetl.frame.v1.StartRequest\x1a\x1d.noetl.frame.v1.StartResponse\x12G\n\x06\x43ommit\x12\x1d.noetl.frame.v1.CommitRequest\x1a\x1e.noetl.frame.v1.CommitResponse\x12\x41\n\x04\x46\x61il\x12\x1b.noetl.frame.v1.FailRequest\x1a\x1c.noetl.frame.v1.FailResponse\x12P\n\tHeartbeat\x12 .noetl.frame.v1.HeartbeatRequest\x1a!.noetl.frame.v1.HeartbeatResponse\x12J\n\x07\x41\x62\x61ndon\x12\x1e.noetl.frame.v1.AbandonRequest\x1a\x1f.noetl.frame.v1.AbandonResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,41 +35,41 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'noetl.frame.v1.frame_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STAGESLOT']._serialized_start=141
-  _globals['_STAGESLOT']._serialized_end=225
-  _globals['_FRAMEKEY']._serialized_start=227
-  _globals['_FRAMEKEY']._serialized_end=272
-  _globals['_FRAMEROWS']._serialized_start=275
-  _globals['_FRAMEROWS']._serialized_end=560
-  _globals['_FRAME']._serialized_start=563
-  _globals['_FRAME']._serialized_end=691
-  _globals['_CLAIMREQUEST']._serialized_start=693
-  _globals['_CLAIMREQUEST']._serialized_end=791
-  _globals['_CLAIMOUTCOME']._serialized_start=793
-  _globals['_CLAIMOUTCOME']._serialized_end=903
-  _globals['_CLAIMRESPONSE']._serialized_start=905
-  _globals['_CLAIMRESPONSE']._serialized_end=968
-  _globals['_STARTREQUEST']._serialized_start=971
-  _globals['_STARTREQUEST']._serialized_end=1128
-  _globals['_STARTRESPONSE']._serialized_start=1130
-  _globals['_STARTRESPONSE']._serialized_end=1160
-  _globals['_COMMITREQUEST']._serialized_start=1163
-  _globals['_COMMITREQUEST']._serialized_end=1496
-  _globals['_COMMITRESPONSE']._serialized_start=1498
-  _globals['_COMMITRESPONSE']._serialized_end=1575
-  _globals['_FAILREQUEST']._serialized_start=1578
-  _globals['_FAILREQUEST']._serialized_end=1775
-  _globals['_FAILRESPONSE']._serialized_start=1777
-  _globals['_FAILRESPONSE']._serialized_end=1852
-  _globals['_HEARTBEATREQUEST']._serialized_start=1855
-  _globals['_HEARTBEATREQUEST']._serialized_end=2027
-  _globals['_FRAMEPROGRESS']._serialized_start=2029
-  _globals['_FRAMEPROGRESS']._serialized_end=2106
-  _globals['_HEARTBEATRESPONSE']._serialized_start=2108
-  _globals['_HEARTBEATRESPONSE']._serialized_end=2213
-  _globals['_ABANDONREQUEST']._serialized_start=2216
-  _globals['_ABANDONREQUEST']._serialized_end=2414
-  _globals['_ABANDONRESPONSE']._serialized_start=2416
-  _globals['_ABANDONRESPONSE']._serialized_end=2457
-  _globals['_FRAMESERVICE']._serialized_start=2460
-  _globals['_FRAMESERVICE']._serialized_end=2912
+  _globals['_STAGESLOT']._serialized_end=243
+  _globals['_FRAMEKEY']._serialized_start=245
+  _globals['_FRAMEKEY']._serialized_end=290
+  _globals['_FRAMEROWS']._serialized_start=293
+  _globals['_FRAMEROWS']._serialized_end=578
+  _globals['_FRAME']._serialized_start=581
+  _globals['_FRAME']._serialized_end=765
+  _globals['_CLAIMREQUEST']._serialized_start=767
+  _globals['_CLAIMREQUEST']._serialized_end=865
+  _globals['_CLAIMOUTCOME']._serialized_start=867
+  _globals['_CLAIMOUTCOME']._serialized_end=977
+  _globals['_CLAIMRESPONSE']._serialized_start=979
+  _globals['_CLAIMRESPONSE']._serialized_end=1042
+  _globals['_STARTREQUEST']._serialized_start=1045
+  _globals['_STARTREQUEST']._serialized_end=1202
+  _globals['_STARTRESPONSE']._serialized_start=1204
+  _globals['_STARTRESPONSE']._serialized_end=1234
+  _globals['_COMMITREQUEST']._serialized_start=1237
+  _globals['_COMMITREQUEST']._serialized_end=1570
+  _globals['_COMMITRESPONSE']._serialized_start=1572
+  _globals['_COMMITRESPONSE']._serialized_end=1649
+  _globals['_FAILREQUEST']._serialized_start=1652
+  _globals['_FAILREQUEST']._serialized_end=1849
+  _globals['_FAILRESPONSE']._serialized_start=1851
+  _globals['_FAILRESPONSE']._serialized_end=1926
+  _globals['_HEARTBEATREQUEST']._serialized_start=1929
+  _globals['_HEARTBEATREQUEST']._serialized_end=2101
+  _globals['_FRAMEPROGRESS']._serialized_start=2103
+  _globals['_FRAMEPROGRESS']._serialized_end=2180
+  _globals['_HEARTBEATRESPONSE']._serialized_start=2182
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2287
+  _globals['_ABANDONREQUEST']._serialized_start=2290
+  _globals['_ABANDONREQUEST']._serialized_end=2488
+  _globals['_ABANDONRESPONSE']._serialized_start=2490
+  _globals['_ABANDONRESPONSE']._serialized_end=2531
+  _globals['_FRAMESERVICE']._serialized_start=2534
+  _globals['_FRAMESERVICE']._serialized_end=2986
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,7 @@ class StageSlot(_message.Message):
     SLOT_FIELD_NUMBER: _builtins.int
     LEASE_SECONDS_FIELD_NUMBER: _builtins.int
     MAX_ROWS_FIELD_NUMBER: _builtins.int
+    CLAIM_ID_FIELD_NUMBER: _builtins.int
     stage_id: _builtins.str
     """The stage; its id begins with that of its execution."""
     slot: _builtins.int
@@ -39,6 +40,8 @@ class StageSlot(_message.Message):
     """How long the claim is to last without a heartbeat; 0 means as long as the stage says."""
     max_rows: _builtins.int
     """Rows that the worker takes at most, if that is less than the stage says; 0 means as many as that says."""
+    claim_id: _builtins.str
+    """How the worker calls this claim, if it names no slot: repeated, it gives the frame that it gave before, as long as the worker holds that. Empty means that every claim is another one."""
     def __init__(
         self,
         *,
@@ -46,10 +49,11 @@ class StageSlot(_message.Message):
         slot: _builtins.int = ...,
         lease_seconds: _builtins.float = ...,
         max_rows: _builtins.int = ...,
+        claim_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_rows", b"max_rows", "slot", b"slot", "stage_id", b"stage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claim_id", b"claim_id", "lease_seconds", b"lease_seconds", "max_rows", b"max_rows", "slot", b"slot", "stage_id", b"stage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -166,6 +170,9 @@ class Frame(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    LEASE_LEFT_SECONDS_FIELD_NUMBER: _builtins.int
+    lease_left_seconds: _builtins.float
+    """For how many seconds the worker has it without a heartbeat; less than was granted if the claim is repeated. Unset if the planner does not tell."""
     @_builtins.property
     def key(self) -> Global___FrameKey:
         """Which attempt."""
@@ -184,12 +191,15 @@ class Frame(_message.Message):
         key: Global___FrameKey | None = ...,
         step: _command_pb2.Command | None = ...,
         rows: Global___FrameRows | None = ...,
+        lease_left_seconds: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "rows", b"rows", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lease_left_seconds", b"_lease_left_seconds", "key", b"key", "lease_left_seconds", b"lease_left_seconds", "rows", b"rows", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "rows", b"rows", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lease_left_seconds", b"_lease_left_seconds", "key", b"key", "lease_left_seconds", b"lease_left_seconds", "rows", b"rows", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__lease_left_seconds: _TypeAlias = _typing.Literal["lease_left_seconds"]  # noqa: Y015
+    _WhichOneofArgType__lease_left_seconds: _TypeAlias = _typing.Literal["_lease_left_seconds", b"_lease_left_seconds"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lease_left_seconds) -> _WhichOneofReturnType__lease_left_seconds | None: ...
 
 Global___Frame: _TypeAlias = Frame  # noqa: Y015
 

@@ -7,10 +7,13 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
 from noetl_core.errors import InvalidInput
+from noetl_core.executions.reducing import REDUCE
+from noetl_core.payloads import PAYLOAD_STORE, PayloadRef
 from noetl_core.placement import Locality, max_distance_of
 from noetl_core.ports.commands import Variables, Worker
-from noetl_core.ports.frames import ANY_SLOT, CommittedRows
+from noetl_core.ports.frames import ANY_SLOT, CommittedRows, has_only_hint
 from noetl_core.stages.policy import MAX_SECONDS
+from noetl_core.values import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from noetl_api.application.frames import ClaimedFrame, Wish
@@ -21,6 +24,8 @@ router = APIRouter(prefix="/api", tags=["frames"])
 
 StageId = Annotated[str, Path(description="Id of the stage, as `stage.opened` tells it.")]
 FrameId = Annotated[str, Path(description="Id of the frame, as a claim tells it.")]
+_ADDRESS = ("uri", "sha256", "media_type", "bytes")
+"""What a reference says of the bytes; the rest is about what they are to others."""
 
 
 class LocalityIn(BaseModel):
@@ -79,7 +84,12 @@ class FrameClaimBody(WorkerBody):
     """How many frames are wanted, and of what kind."""
 
     requested_count: int = Field(default=1, ge=1, le=100)
-    command_id: str = Field(default="", description="Of the caller's own; frames belong to no command.")
+    command_id: str = Field(
+        default="",
+        max_length=255,
+        description="How the worker calls this claim: repeated with the same one, it gives the frames that it gave "
+        "before, as long as the worker holds them. Without it, only a claim that names its slot is safe to repeat.",
+    )
     lease_seconds: float = Field(default=0, ge=0, le=MAX_SECONDS, description="0 is as long as the stage says.")
     cursor: ClaimCursorIn = Field(default_factory=ClaimCursorIn)
     frame_policy: ClaimPolicyIn = Field(default_factory=ClaimPolicyIn)
@@ -87,6 +97,7 @@ class FrameClaimBody(WorkerBody):
     def wish(self) -> Wish:
         return Wish(
             count=self.requested_count,
+            claim_id=self.command_id,
             slot=self.cursor.worker_slot_id,
             lease_seconds=self.lease_seconds,
             max_rows=self.frame_policy.max_rows,
@@ -99,6 +110,23 @@ class FrameBody(WorkerBody):
     attempt: int = Field(default=0, ge=0, description="0 is the one that the worker holds.")
 
 
+class FrameStartBody(FrameBody):
+    """Which rows the frame has claimed through the cursor of its loop."""
+
+    rows_ref: dict[str, Any] = Field(
+        description="Where the list of rows is stored: `{uri, sha256, media_type, bytes}`, as `collection` tells it."
+    )
+    row_count: int = Field(ge=1, description="How many there are.")
+
+    def rows(self) -> PayloadRef:
+        if has_only_hint(self.rows_ref):
+            raise InvalidInput("a hint of where a copy is nearby says nothing about where the rows are stored")
+        missing = [name for name in _ADDRESS if name not in self.rows_ref]
+        if missing:
+            raise InvalidInput(f"the reference of rows lacks {', '.join(missing)}")
+        return PayloadRef.from_json({"kind": PAYLOAD_STORE, **{name: self.rows_ref[name] for name in _ADDRESS}})
+
+
 class FrameHeartbeatBody(FrameBody):
     """That the frame is still being run."""
 
@@ -107,7 +135,7 @@ class FrameHeartbeatBody(FrameBody):
 
 
 class CursorIn(BaseModel):
-    """Where the rows of the frame stand; what a claim has told besides is passed over."""
+    """Where the rows of the frame stand; what a claim or a start has told besides is passed over."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -128,11 +156,17 @@ class FrameErrorIn(BaseModel):
 class FrameCommitBody(FrameBody):
     """What became of the rows of a frame."""
 
-    cursor: CursorIn | None = Field(default=None, description="As the claim has told it.")
+    cursor: CursorIn | None = Field(default=None, description="As the claim has told it, or the start of the frame.")
     output_ref: dict[str, Any] | None = Field(
-        default=None, description="Where the list of outcomes is stored: `{uri, sha256, ...}`."
+        default=None,
+        description="Where the list of outcomes is stored, of a reduce its output: `{uri, sha256, ...}`.",
     )
-    row_count: int = Field(default=0, ge=0, description="Rows that have an outcome; the others go to another frame.")
+    row_count: int | None = Field(
+        default=None,
+        ge=0,
+        description="Rows that have an outcome; the others go to another frame. "
+        "0, without `output_ref`, says that the claim of a frame of a cursor gave none.",
+    )
     status: Literal["COMMITTED", "committed", "ok", "FAILED", "failed", "error"] = "COMMITTED"
     events_emitted: int = Field(default=0, ge=0, description="How many events the worker has had told meanwhile.")
     failed: int = Field(default=0, ge=0, description="How many of the rows failed.")
@@ -146,8 +180,11 @@ class FrameCommitBody(FrameBody):
         return self.status.lower() in {"failed", "error"}
 
     def rows(self) -> CommittedRows:
-        if self.cursor is None or self.output_ref is None or self.row_count < 1:
-            raise InvalidInput("a frame is committed with its cursor, an output_ref and a row_count from 1")
+        if self.cursor is None or self.row_count is None or (self.output_ref is None) != (self.row_count == 0):
+            raise InvalidInput(
+                "a frame is committed with its cursor, an output_ref and a row_count from 1; "
+                "one of a cursor that found no rows with a row_count of 0 and no output_ref"
+            )
         emitted = {"events_emitted": self.events_emitted} if self.events_emitted else {}
         result = {"status": "ok", "reference": self.output_ref, "parent_ref": None, "context": emitted}
         return CommittedRows(
@@ -166,9 +203,18 @@ class FrameOut(BaseModel):
     stage_id: str
     attempt: int
     cursor: dict[str, Any] = Field(description="`{start, stop, total, worker_slot_id, frame_index, claims}`.")
-    rows: list[Any] | None = Field(description="The rows; null if they are stored, or still to be claimed.")
+    kind: str = Field(description="Of its stage: `loop`, `fanout` or `reduce`.")
+    rows: list[Any] | None = Field(
+        description="The rows; null if they are stored, still to be claimed (`cursor.claims`), or those of a reduce."
+    )
     collection: dict[str, Any] | None = Field(description="Where they are stored, with the row with which it begins.")
-    lease_seconds: float
+    sources: list[dict[str, Any]] | None = Field(
+        description="Of a reduce: the steps whose output it reads, `[{step, reference}]`; "
+        "`cursor.start` is its partition, of `cursor.total`."
+    )
+    lease_seconds: float = Field(
+        description="For how long the worker has it without a heartbeat: what was granted, or what is left of it."
+    )
     lease_until: datetime
     dsl_ref: str = Field(description="Which step of which playbook it runs.")
     frame_policy: dict[str, Any]
@@ -190,13 +236,15 @@ class FrameOut(BaseModel):
                 "frame_index": rows.index,
                 "claims": rows.claims,
             },
+            kind=rows.kind,
             rows=None if rows.values is None else list(rows.values),
             collection=stored,
-            lease_seconds=rows.bounds.lease_seconds,
+            sources=[dict(one) for one in rows.sources] if rows.kind == REDUCE else None,
+            lease_seconds=claimed.lease_seconds,
             lease_until=claimed.lease_until,
             dsl_ref=claimed.dsl_ref,
             frame_policy=rows.bounds.to_json(),
-            step=GrantedOut.of(frame.step),
+            step=GrantedOut.of(replace(frame.step, lease_seconds=claimed.lease_seconds)),
         )
 
 
@@ -204,6 +252,20 @@ class FramesOut(BaseModel):
     """Frames that were claimed."""
 
     frames: list[FrameOut]
+
+
+class StartedCursorOut(BaseModel):
+    """Which rows of the loop those of the frame are: what it is committed with."""
+
+    start: int
+    stop: int
+
+
+class FrameStartOut(BaseModel):
+    """The rows are the frame's: now the claim that gave them can be committed."""
+
+    ok: bool = True
+    cursor: StartedCursorOut
 
 
 class FrameHeartbeatOut(BaseModel):
@@ -225,9 +287,26 @@ class FrameCommitOut(BaseModel):
 async def claim_frames(
     stage_id: StageId, body: FrameClaimBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
 ) -> FramesOut:
-    """Take frames of a stage, for services; 409 if there is none to be had."""
+    """Take frames of a stage, for services; 409 if there is none to be had.
+
+    Safe to repeat with a slot or a `command_id`.
+    """
     frames = await use_cases.stage_frames.claim(caller, scope, stage_id, body.worker, body.wish())
     return FramesOut(frames=[FrameOut.of(frame) for frame in frames])
+
+
+@router.post("/frames/{frame_id}/start")
+async def start_frame(
+    frame_id: FrameId, body: FrameStartBody, caller: CallerOf, scope: ScopeOf, use_cases: UseCasesOf
+) -> FrameStartOut:
+    """Tell the rows that a frame of a cursor has claimed, before that claim is committed, for services.
+
+    409 `frame.has_rows` if others were told before, and with the event that ended the frame if one did. Safe to repeat.
+    """
+    start = await use_cases.stage_frames.start(
+        caller, scope, frame_id, body.worker, attempt=body.attempt, rows=body.rows(), row_count=body.row_count
+    )
+    return FrameStartOut(cursor=StartedCursorOut(start=start, stop=start + body.row_count))
 
 
 @router.post("/frames/{frame_id}/heartbeat")
