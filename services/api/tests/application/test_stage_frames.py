@@ -134,7 +134,8 @@ class Http:
 
     async def commit(self, frame: Mapping[str, Any], **changed: Any) -> httpx.Response:
         rows = frame["cursor"]["stop"] - frame["cursor"]["start"]
-        body = {"cursor": frame["cursor"], "output_ref": STORED, "row_count": rows, "status": "COMMITTED", **changed}
+        body = {"cursor": frame["cursor"], "row_count": rows, "status": "COMMITTED", **changed}
+        body.setdefault("output_ref", {**await self.store([]), "type": "object_store", "ref_id": "r"})
         return await self.post(f"/api/frames/{frame['frame_id']}/commit", body)
 
     async def store(self, rows: list[Any], *, tenant_id: str = "t") -> dict[str, Any]:
@@ -317,6 +318,25 @@ async def test_outputs_that_are_only_a_hint_are_refused_and_change_nothing(outpu
 
     assert refused.status_code == 400, refused.text
     assert "frame.committed" not in http.planning.types()
+
+
+async def test_outputs_that_are_not_stored_for_the_execution_are_refused_and_change_nothing() -> None:
+    http = await begun()
+    (frame,) = await http.claim()
+    stored = await http.store(["a", "b"])
+    there = PayloadRef.from_json(stored)
+
+    partly = await http.commit(frame, output_ref={"uri": there.uri, "sha256": there.sha256})
+    elsewhere = await http.commit(frame, output_ref=await http.store(["a", "b"], tenant_id="other"))
+    del http.planning.payloads.objects[there.uri]
+    lost = await http.commit(frame, output_ref=stored)
+
+    assert (partly.status_code, "lacks media_type, bytes" in partly.text) == (400, True)
+    assert elsewhere.status_code == 400
+    assert (lost.status_code, lost.json()["code"]) == (404, "REFERENCE_NOT_AVAILABLE")
+    assert "frame.committed" not in http.planning.types()
+    await http.store(["a", "b"])
+    assert (await http.commit(frame, output_ref=stored)).status_code == 200
 
 
 async def test_frames_are_for_services_that_see_the_execution() -> None:

@@ -140,10 +140,7 @@ class StageFrames:
         """
         planner = self._planner_for(caller, worker)
         key, owner = await self._key(caller, scope, frame_id, attempt)
-        if (rows.tenant_id, rows.organization_id) != (owner.tenant_id, owner.organization_id):
-            raise InvalidInput(f"the rows of frame {frame_id} are not stored where those of its execution are")
-        if not await self._payloads.exists(rows):
-            raise NotFound("payload", rows.uri, code=REFERENCE_NOT_AVAILABLE)
+        await self._check_stored(rows, owner, f"the rows of frame {frame_id}")
         async with self._telling_terminal(owner, key):
             return await planner.start_frame(worker, key, rows, row_count=row_count)
 
@@ -172,12 +169,18 @@ class StageFrames:
         *,
         attempt: int,
         rows: CommittedRows,
+        output: PayloadRef | None,
         variables: Variables,
         wants_next: bool,
     ) -> tuple[FrameCommit, ClaimedFrame | None]:
-        """Take the outcomes of a frame; safe to repeat, refused with the winner if it does not count."""
+        """Take the outcomes of a frame; safe to repeat, refused with the winner if it does not count.
+
+        Others have stored them: no event is to point at bytes that are not there.
+        """
         planner = self._planner_for(caller, worker)
         key, owner = await self._key(caller, scope, frame_id, attempt)
+        if output is not None:
+            await self._check_stored(output, owner, f"the output of frame {frame_id}")
         asked = self._clock()
         async with self._telling_terminal(owner, key):
             done = await planner.commit_frame(worker, key, rows, wants_next=wants_next, variables=variables)
@@ -210,6 +213,12 @@ class StageFrames:
             return None
         view = await self._executions.get(caller, scope, done.next.key.execution_id)
         return _claimed(done.next, view, asked)
+
+    async def _check_stored(self, ref: PayloadRef, owner: Scope, what: str) -> None:
+        if (ref.tenant_id, ref.organization_id) != (owner.tenant_id, owner.organization_id):
+            raise InvalidInput(f"{what} is not stored where that of its execution is")
+        if not await self._payloads.exists(ref):
+            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE)
 
     def _planner_for(self, caller: Caller, worker: Worker) -> Frames:
         caller.require(Role.SERVICE)

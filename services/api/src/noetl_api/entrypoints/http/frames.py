@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -26,6 +27,16 @@ StageId = Annotated[str, Path(description="Id of the stage, as `stage.opened` te
 FrameId = Annotated[str, Path(description="Id of the frame, as a claim tells it.")]
 _ADDRESS = ("uri", "sha256", "media_type", "bytes")
 """What a reference says of the bytes; the rest is about what they are to others."""
+
+
+def _payload(reference: Mapping[str, Any], name: str) -> PayloadRef:
+    """Where the bytes are that a worker has stored; raises `InvalidInput` if that is not said."""
+    if has_only_hint(reference):
+        raise InvalidInput(f"{name} is a hint of where a copy is nearby, and does not say where the bytes are stored")
+    missing = [field for field in _ADDRESS if field not in reference]
+    if missing:
+        raise InvalidInput(f"{name} lacks {', '.join(missing)}")
+    return PayloadRef.from_json({"kind": PAYLOAD_STORE, **{field: reference[field] for field in _ADDRESS}})
 
 
 class LocalityIn(BaseModel):
@@ -119,12 +130,7 @@ class FrameStartBody(FrameBody):
     row_count: int = Field(ge=1, description="How many there are.")
 
     def rows(self) -> PayloadRef:
-        if has_only_hint(self.rows_ref):
-            raise InvalidInput("a hint of where a copy is nearby says nothing about where the rows are stored")
-        missing = [name for name in _ADDRESS if name not in self.rows_ref]
-        if missing:
-            raise InvalidInput(f"the reference of rows lacks {', '.join(missing)}")
-        return PayloadRef.from_json({"kind": PAYLOAD_STORE, **{name: self.rows_ref[name] for name in _ADDRESS}})
+        return _payload(self.rows_ref, "rows_ref")
 
 
 class FrameHeartbeatBody(FrameBody):
@@ -159,7 +165,8 @@ class FrameCommitBody(FrameBody):
     cursor: CursorIn | None = Field(default=None, description="As the claim has told it, or the start of the frame.")
     output_ref: dict[str, Any] | None = Field(
         default=None,
-        description="Where the list of outcomes is stored, of a reduce its output: `{uri, sha256, ...}`.",
+        description="Where the list of outcomes is stored, of a reduce its output: "
+        "`{uri, sha256, media_type, bytes, ...}`.",
     )
     row_count: int | None = Field(
         default=None,
@@ -178,6 +185,9 @@ class FrameCommitBody(FrameBody):
     @property
     def has_failed(self) -> bool:
         return self.status.lower() in {"failed", "error"}
+
+    def output(self) -> PayloadRef | None:
+        return None if self.output_ref is None else _payload(self.output_ref, "output_ref")
 
     def rows(self) -> CommittedRows:
         if self.cursor is None or self.row_count is None or (self.output_ref is None) != (self.row_count == 0):
@@ -347,6 +357,7 @@ async def commit_frame(
             body.worker,
             attempt=body.attempt,
             rows=body.rows(),
+            output=body.output(),
             variables=Variables(values=body.variables),
             wants_next=body.wants_next,
         )
