@@ -53,7 +53,7 @@ workflow:
           json.dumps({"row": n, "key": key, "code": os.getpid(), "slot": os.getppid()})
       )
       note.with_name(f"new-{note.name}").rename(note)
-      while not (place / "go").exists():
+      while not (place / "go").exists() or (place / f"stay-{os.getppid()}").exists():
           time.sleep(0.02)
       time.sleep(float(seconds))
       result = n * n
@@ -77,7 +77,7 @@ workflow:
           jobs, found = store.jobsList(None).iterator(), []
           while jobs.hasNext():
               job = jobs.next()
-              if job.jobGroup().isDefined() and job.jobGroup().get().startswith(f"{execution}-"):
+              if job.jobGroup().isDefined() and job.jobGroup().get().startswith(execution):
                   pool = store.lastStageAttempt(job.stageIds().head()).schedulingPool()
                   found.append({"status": job.status().toString(), "pool": pool})
           return {"session": spark.sparkContext.applicationId, "jobs": found}
@@ -107,6 +107,15 @@ class Seen:
         return {pool for status, pool in self.jobs if status == "RUNNING"}
 
 
+def look(stack: LocalStack, execution: str = "") -> Seen:
+    """Jobs of slots whose group begins so."""
+    case = Case(name="look", rule="", document=LOOK, expect={}, payload={"execution": execution})
+    came = asyncio.run(run_all([case], stack.endpoint, stack.home.root / "payloads"))["look"]
+    assert isinstance(came, Came), repr(came)
+    told: dict[str, Any] = came.results["look"]
+    return Seen(session=told["session"], jobs=[(job["status"], job["pool"]) for job in told["jobs"]])
+
+
 class Stage:
     """An execution whose rows run at slots on Spark."""
 
@@ -130,7 +139,9 @@ class Stage:
         assert ran.code == 0, ran
         self.execution_id = str(ran.document["execution_id"])
 
-    def let_go(self) -> None:
+    def let_go(self, *, but: int = 0) -> None:
+        """All rows, except for those of one slot's process."""
+        (self._directory / f"stay-{but}").touch()
         (self._directory / "go").touch()
 
     def notes(self) -> list[Note]:
@@ -147,11 +158,7 @@ class Stage:
         return eventually(found, seconds=START_SECONDS)
 
     def seen(self) -> Seen:
-        case = Case(name="look", rule="", document=LOOK, expect={}, payload={"execution": self.execution_id})
-        came = asyncio.run(run_all([case], self._stack.endpoint, self._stack.home.root / "payloads"))["look"]
-        assert isinstance(came, Came), repr(came)
-        told: dict[str, Any] = came.results["look"]
-        return Seen(session=told["session"], jobs=[(job["status"], job["pool"]) for job in told["jobs"]])
+        return look(self._stack, f"{self.execution_id}-")
 
     def until(self, holds: Callable[[Seen], bool]) -> Seen:
         """What Spark says once it says this."""
@@ -186,7 +193,9 @@ class Stage:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(stack: LocalStack, tmp_path: Path) -> Path:
+    """Where rows leave notes, when no stage has a seat any more: the next one gets all of them."""
+    eventually(lambda: not look(stack).pools)
     tmp_path.chmod(0o755)
     return tmp_path
 
@@ -236,6 +245,25 @@ def test_rows_of_a_slot_that_is_killed_run_again_with_the_same_keys_when_its_lea
     for row in lost:
         keys = [note.key for note in stage.notes() if note.row == row]
         assert len(keys) >= 2 and len(set(keys)) == 1, "the key of a row is one"
+
+
+def test_a_slot_that_stands_still_loses_its_frames_to_others_and_stops_them_when_it_goes_on(
+    stack: LocalStack, place: Path
+) -> None:
+    stage = Stage(stack, place / "stage")
+    begun = stage.at_slots(SEATS)
+    still = begun[0].slot
+    code = [ProcessIdentity.of(note.code) for note in begun if note.slot == still]
+
+    os.kill(still, signal.SIGSTOP)
+    try:
+        stage.let_go(but=still)
+        stage.completed()
+    finally:
+        os.kill(still, signal.SIGCONT)
+
+    eventually(lambda: not any(process is not None and process.is_alive() for process in code))
+    stage.until(lambda seen: not seen.pools)
 
 
 def test_two_executions_have_pools_of_their_own_and_neither_waits_for_the_end_of_the_other(
