@@ -16,6 +16,8 @@ SETTINGS = {
     "NOETL_LOG_LEVEL": "debug",
     # A JVM on a busy machine.
     "NOETL_SPARK_START_SECONDS": "400",
+    # No more threads than a test can fill, however many processors there are.
+    "NOETL_SPARK_MASTER": "local[3]",
 }
 
 

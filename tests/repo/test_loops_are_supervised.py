@@ -45,6 +45,7 @@ UNSUPERVISED = {
     "noetl_servicekit/service_group.py:loop": "the supervisor",
     "noetl_worker/application/run_frame.py:_run_rows": AWAITED,
     "noetl_worker/application/slots.py:_start": "one call, with a timeout and a lease",
+    "noetl_worker/application/spark_stages.py:_begin": AWAITED,
     "noetl_worker/application/spark_stages.py:take": "one stage, whose frames have leases",
     "noetl_worker/application/task_loop.py:run": AWAITED,
     "noetl_worker/application/wait_at_planners.py:_follow": "looked after by the supervised loop `waiting`",

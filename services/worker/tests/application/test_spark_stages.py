@@ -44,6 +44,20 @@ class Sessions:
         return [list(asked.shares) for asked in self.asked]
 
 
+class HeldSessions(Sessions):
+    """Jobs end when they are told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[asyncio.Future[SparkEnd]] = []
+
+    async def run(self, call: SparkWork) -> SparkEnd:
+        assert isinstance(call, SparkTasks)
+        self.asked.append(call)
+        self.ends.append(asyncio.get_running_loop().create_future())
+        return await self.ends[-1]
+
+
 class Otherwise:
     """What Spark could not run."""
 
@@ -155,6 +169,45 @@ async def test_what_no_longer_counts_is_cancelled(make: Make, stop: Callable[[Sp
     await until(lambda: stages.held == 0)
 
     assert sessions.cancelled == 1
+
+
+async def test_a_job_that_stands_still_keeps_no_slot_that_is_free_for_the_planner(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST_SLICE_SECONDS", "SLICE_SECONDS", "LATE_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(spark_stages, name, 0.01)
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0), hint(1)])
+    await until(lambda: sessions.slots == [[0, 1]])
+
+    stages.take([hint(1)])
+    await until(lambda: sessions.slots == [[0, 1], [1]])
+    stages.take([hint(0)])  # remembered: a stage has two jobs at most
+    assert stages.held == 2
+
+    sessions.ends[1].set_result(done(1))
+    await until(lambda: sessions.slots == [[0, 1], [1], [0, 1]])
+    sessions.ends[0].set_result(done(0, 1))
+    sessions.ends[2].set_result(done())
+    await until(lambda: stages.held == 0)
+    assert len(sessions.asked) == 3, "what is left of the late job was another's already"
+
+
+async def test_all_jobs_of_a_stage_end_with_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_SLICE_SECONDS", "LATE_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(spark_stages, name, 0.01)
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0), hint(1)])
+    await until(lambda: len(sessions.ends) == 1)
+    stages.take([hint(1)])
+    await until(lambda: len(sessions.ends) == 2)
+
+    stages.cancel_execution(7)
+    await until(lambda: stages.held == 0)
+
+    assert all(end.cancelled() for end in sessions.ends)
 
 
 @pytest.mark.parametrize("code", ["SPARK_UNAVAILABLE", "PY_ModuleNotFoundError"])

@@ -10,6 +10,24 @@ RESERVED = 3
 """One of so many threads is left to queries, and one at least where there are two."""
 
 
+class Taken:
+    """Seats of one user, who gives each back when the task at it has ended, and all at the end."""
+
+    def __init__(self, count: int, give_back: Callable[[int], None]) -> None:
+        self.count = count
+        self._left = count
+        self._give_back = give_back
+
+    def give_back(self) -> None:
+        """One of them: a task that takes longer keeps no other seat."""
+        self._left -= 1
+        self._give_back(1)
+
+    def give_back_all(self) -> None:
+        """What is left of them."""
+        self._give_back(self._left)
+
+
 class Seats:
     """Given to those who wait in the order in which they came, and shared by those who want them."""
 
@@ -28,7 +46,7 @@ class Seats:
         return max(1, threads - max(1, threads // RESERVED))
 
     @contextmanager
-    def taken(self, wanted: int, *, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[int]:
+    def taken(self, wanted: int, *, is_wanted: Callable[[], bool] = lambda: True) -> Iterator[Taken]:
         """At least one, as many as wanted if that leaves some to others; none if nobody wants it any more."""
         ticket = object()
         count = 0
@@ -45,10 +63,15 @@ class Seats:
                 self._taken += count
                 self._users += 1
                 self._changed.notify_all()
+        taken = Taken(count, self._give_back)
         try:
-            yield count
+            yield taken
         finally:
             with self._changed:
-                self._taken -= count
                 self._users -= 1
-                self._changed.notify_all()
+            taken.give_back_all()
+
+    def _give_back(self, count: int) -> None:
+        with self._changed:
+            self._taken -= count
+            self._changed.notify_all()

@@ -12,7 +12,7 @@ from pyspark import InheritableThread, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from noetl_adapters.spark.failures import describe
-from noetl_adapters.spark.seats import Seats
+from noetl_adapters.spark.seats import Seats, Taken
 
 APART: Final = {"NOETL_SPARK_TASKS": "1"}
 """In the environment of their Python processes: Spark reuses a process only where the environment is the same.
@@ -26,11 +26,11 @@ def run_tasks(
 ) -> JsonValue:
     """What each task gave, or `{"error": …}` for one that died; the pool and the job group are those of the thread."""
     context = _with_processes_apart(spark.sparkContext)
-    with seats.taken(len(tasks.shares), is_wanted=is_wanted) as count:
-        parts = [list(tasks.shares[number::count]) for number in range(count)]
+    with seats.taken(len(tasks.shares), is_wanted=is_wanted) as taken:
+        parts = [list(tasks.shares[number :: taken.count]) for number in range(taken.count)]
         answers: list[JsonObject] = [{} for _ in parts]
         threads = [
-            InheritableThread(target=_run_part, args=(context, tasks, part, answer), daemon=True)
+            InheritableThread(target=_run_part, args=(context, tasks, part, answer, taken), daemon=True)
             for part, answer in zip(parts, answers, strict=True)
         ]
         for thread in threads:
@@ -61,13 +61,17 @@ class Part:
                 yield getattr(importlib.import_module(module), name)(self._common, share, str(context.taskAttemptId()))
 
 
-def _run_part(context: SparkContext, tasks: SparkTasks, part: list[JsonValue], answer: JsonObject) -> None:
+def _run_part(
+    context: SparkContext, tasks: SparkTasks, part: list[JsonValue], answer: JsonObject, taken: Taken
+) -> None:
     try:
         (given,) = context.parallelize([part], 1).mapPartitions(Part(tasks.function, tasks.common)).collect()
         answer.update(given)
     except Exception as exc:  # a process that was killed, an executor that is gone, a job that was cancelled
         failure = describe(exc, None)
         answer.update(error=failure.message[:500], code=failure.code)
+    finally:
+        taken.give_back()
 
 
 def _with_processes_apart(context: SparkContext) -> SparkContext:

@@ -25,6 +25,11 @@ FIRST_SLICE_SECONDS: Final = 2.0
 SLICE_SECONDS: Final = 10.0
 AGAIN_SECONDS: Final = 1.0
 """Between two jobs of a stage of which the first could do nothing."""
+LATE_SECONDS: Final = 3.0
+"""After its time slice, a job that still runs is waited for no longer: it has a frame that lasts, or stands still."""
+LOOK_SECONDS: Final = 1.0
+JOBS_AT_ONCE: Final = 2
+"""Of one stage: one that is late, and one with the slots that it has let go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +57,41 @@ RunHere = Callable[[Sequence[StageHint], str], Awaitable[None]]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class _Job:
+    slots: set[int]
+    late_at: float
+    """On the clock of the loop."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Stage:
     first: StageHint
     waiting: set[int] = field(default_factory=set)
-    running: set[int] = field(default_factory=set)
+    jobs: dict[asyncio.Task[set[int]], _Job] = field(default_factory=dict)
+    hinted: set[int] = field(default_factory=set)
+    """Slots of jobs that somebody could have all the same, as the planner says."""
     task: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> set[int]:
+        return {slot for job in self.jobs.values() for slot in job.slots}
+
+    def may_begin(self, now: float) -> bool:
+        """Whether what waits is for another job: those that run begin no frames any more."""
+        return (
+            bool(self.waiting)
+            and len(self.jobs) < JOBS_AT_ONCE
+            and all(job.late_at <= now for job in self.jobs.values())
+        )
+
+    def let_go(self, now: float) -> None:
+        """Slots that late jobs have, and the log does not know of, are free."""
+        for job in self.jobs.values():
+            if job.late_at <= now and len(self.jobs) < JOBS_AT_ONCE:
+                free = job.slots & self.hinted
+                job.slots -= free
+                self.waiting |= free
+                self.hinted -= free
 
 
 class SparkStages:
@@ -99,7 +134,10 @@ class SparkStages:
         refused: set[CommandKey] = set()
         for hint in hints:
             stage = self._stages.get(hint.stage_id)
-            if stage is not None and hint.slot in stage.running | stage.waiting:
+            if stage is not None and hint.slot in stage.running:
+                stage.hinted.add(hint.slot)
+                continue
+            if stage is not None and hint.slot in stage.waiting:
                 continue
             if self._is_draining or self.held >= self._capacity:
                 refused.add(hint.key)
@@ -137,48 +175,65 @@ class SparkStages:
             stage.task.cancel()
 
     async def _occupy(self, stage: _Stage) -> None:
-        """One job after the other, while some of its slots have work."""
+        """One job after the other, while some of its slots have work; one that is late does not hold up the next."""
         slice_seconds = FIRST_SLICE_SECONDS
+        clock = asyncio.get_running_loop().time
         try:
             await asyncio.sleep(GATHER_SECONDS)
-            while stage.waiting and not self._is_draining:
-                stage.running, stage.waiting = stage.waiting, set()
-                await self._run_job(stage, slice_seconds)
-                stage.running = set()
-                slice_seconds = SLICE_SECONDS
+            while stage.jobs or (stage.waiting and not self._is_draining):
+                if stage.may_begin(clock()) and not self._is_draining:
+                    self._begin(stage, slice_seconds)
+                    slice_seconds = SLICE_SECONDS
+                done, _ = await asyncio.wait(stage.jobs, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    job = stage.jobs.pop(task)
+                    stage.hinted -= job.slots
+                    stage.waiting |= task.result() & job.slots
+                stage.let_go(clock())
         except asyncio.CancelledError:
             raise
         except Exception:
             logger.exception("worker.stage_failed", stage_id=stage.first.stage_id)
         finally:
-            self._stages.pop(stage.first.stage_id, None)
-            self._metrics.spark.slots_held(self.held)
+            for task in stage.jobs:
+                task.cancel()
+            try:
+                await asyncio.gather(*stage.jobs, return_exceptions=True)
+            finally:
+                self._stages.pop(stage.first.stage_id, None)
+                self._metrics.spark.slots_held(self.held)
 
-    async def _run_job(self, stage: _Stage, slice_seconds: float) -> None:
+    def _begin(self, stage: _Stage, slice_seconds: float) -> None:
+        now = asyncio.get_running_loop().time()
+        job = _Job(slots=stage.waiting, late_at=now + slice_seconds + LATE_SECONDS)
+        task = asyncio.create_task(self._run_job(stage.first, frozenset(job.slots), slice_seconds))
+        stage.waiting = set()
+        stage.jobs[task] = job
+
+    async def _run_job(self, first: StageHint, slots: frozenset[int], slice_seconds: float) -> set[int]:
+        """The slots that are to be taken up again."""
         self._jobs += 1
         name = f"{self._name}-{self._jobs}"
-        first = stage.first
         tasks = SparkTasks(
             call_id=f"{first.stage_id}/{name}",
             execution_id=str(first.execution_id),
             step=first.step,
             function=self._function,
-            common=replace(self._order(first, name, slice_seconds), slots=len(stage.running)).to_json(),
-            shares=sorted(stage.running),
+            common=replace(self._order(first, name, slice_seconds), slots=len(slots)).to_json(),
+            shares=sorted(slots),
         )
         end = await self._sessions.run(tasks)
         reports = [SlotReport.from_json(one) for one in end.data] if isinstance(end.data, list) else []  # type: ignore[arg-type]  # maps
         self._metrics.spark.frames_ran(sum(report.frames for report in reports))
-        stage.waiting |= {slot for report in reports for slot in report.left}
         trouble = _trouble(end, reports)
-        if trouble is None:
-            return
-        code, message = trouble
-        logger.warning("worker.spark_job_failed", stage_id=first.stage_id, code=code, reason=message)
-        if _is_hopeless(code):
-            await self._otherwise([replace(first, slot=slot) for slot in sorted(stage.running)], message)
-        elif not any(report.frames for report in reports):
-            await asyncio.sleep(AGAIN_SECONDS)
+        if trouble is not None:
+            code, message = trouble
+            logger.warning("worker.spark_job_failed", stage_id=first.stage_id, code=code, reason=message)
+            if _is_hopeless(code):
+                await self._otherwise([replace(first, slot=slot) for slot in sorted(slots)], message)
+            elif not any(report.frames for report in reports):
+                await asyncio.sleep(AGAIN_SECONDS)
+        return {slot for report in reports for slot in report.left}
 
 
 def _trouble(end: SparkEnd, reports: Sequence[SlotReport]) -> tuple[str, str] | None:
