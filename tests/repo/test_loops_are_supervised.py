@@ -43,6 +43,7 @@ UNSUPERVISED = {
     "noetl_servicekit/lifecycle.py:_start": ONE_PIECE,
     "noetl_servicekit/loop_results.py:_slots": AWAITED,
     "noetl_servicekit/service_group.py:loop": "the supervisor",
+    "noetl_worker/entrypoints/work_loop.py:keep_alive": "heartbeats under way, which end with the loop that tells them",
     "noetl_worker/application/run_frame.py:_run_rows": AWAITED,
     "noetl_worker/application/slots.py:_start": "one call, with a timeout and a lease",
     "noetl_worker/application/spark_stages.py:_begin": AWAITED,

@@ -23,6 +23,7 @@ from noetl_core.surfaces.shapes import Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.conformance import Case
+from noetl_testkit.heartbeats import tell_of_all
 from noetl_testkit.in_memory_runtime import InMemoryRuntime
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.until import until
@@ -336,7 +337,7 @@ class Workplace:
     async def heard_at(self, now: float) -> int:
         """How often planners have heard of the frame when this heartbeat was over."""
         self.now = now
-        await self.slots.heartbeat()
+        await tell_of_all(self.slots)
         return len(self.planners.heard)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,8 +31,8 @@ ROUND_SECONDS = 15.0
 COMMAND = CommandKey(execution_id=1, command_id="c")
 
 
-def slot(number: int) -> CommandKey:
-    return slot_key(1, stage_id="1-s", slot=number)
+def slot(number: int, execution_id: int = 1) -> CommandKey:
+    return slot_key(execution_id, stage_id="1-s", slot=number)
 
 
 class Planners:
@@ -44,9 +44,13 @@ class Planners:
         """Lease and heartbeat of a frame, by its slot: `s0`, `s1`, …"""
         self.heard: dict[str, list[float]] = {}
         self.following: GrantedFrame | None = None
+        self.lease_left: float | None = None
+        """Of the next frames that are granted."""
         self.is_away: Callable[[], bool] = lambda: False
+        self.silent: frozenset[int] = frozenset()
+        """Executions of whoever does not answer for ten seconds, and then is not there."""
 
-    def frame(self, number: int) -> GrantedFrame:
+    def frame(self, number: int, execution_id: int = 1) -> GrantedFrame:
         lease, heartbeat = self.policies[f"s{number}"]
         rows = FrameRows(
             stage_id="1-s",
@@ -60,27 +64,39 @@ class Planners:
             values=(number,),
         )
         step = replace(command(lease), frame=rows)
-        return GrantedFrame(key=FrameKey(execution_id=1, frame_id=f"f{number}", attempt=1), step=step, rows=rows)
+        return GrantedFrame(
+            key=FrameKey(execution_id=execution_id, frame_id=f"f{number}", attempt=1),
+            step=step,
+            rows=rows,
+            lease_left_seconds=self.lease_left,
+        )
 
     async def claim(self, worker: Worker, keys: Sequence[CommandKey]) -> tuple[ClaimOutcome, ...]:
         return tuple(ClaimOutcome(key=key, command=command(60.0)) for key in keys)
 
     async def claim_frames(self, worker: Worker, slots: Sequence[StageSlot]) -> tuple[FrameClaim, ...]:
         await asyncio.sleep(0.01)
-        return tuple(FrameClaim(slot=slot, frame=self.frame(slot.slot)) for slot in slots)
+        return tuple(FrameClaim(slot=slot, frame=self.frame(slot.slot, slot.execution_id)) for slot in slots)
 
     async def fail_frame(self, worker: Worker, key: FrameKey, *what: Any, **of: Any) -> FrameCommit:
         return FrameCommit(stream_version=1, next=self.following)
 
     async def heartbeat(self, worker: Worker, keys: Sequence[CommandKey], **_: Any) -> Heartbeats:
         self._hear([key.command_id for key in keys])
+        await self._answer(key.execution_id for key in keys)
         return Heartbeats()
 
     async def heartbeat_frames(self, worker: Worker, keys: Sequence[FrameKey], **_: Any) -> FrameBeats:
         self._hear([key.frame_id for key in keys])
+        await self._answer(key.execution_id for key in keys)
         if self.is_away():
             raise Unavailable("away")
         return FrameBeats()
+
+    async def _answer(self, executions: Iterable[int]) -> None:
+        if self.silent.intersection(executions):
+            await asyncio.sleep(10.0)
+            raise Unavailable("no answer")
 
     def _hear(self, names: Sequence[str]) -> None:
         for name in names:
@@ -112,6 +128,7 @@ class Workplace:
         self.looks = 0
         self.ends: dict[str, float] = {}
         """How long each frame takes; others take for ever."""
+        self.ended: dict[str, float] = {}
         both: Any = self.planners
         guarded = _Guarded(both, both, is_hung=lambda: False, at_work=FramesAtWork())
         self.slots = Slots(
@@ -126,7 +143,10 @@ class Workplace:
 
     async def _run(self, granted: GrantedCommand) -> CommandEnd | CommandPark:
         seconds = self.ends.get(granted.key.command_id)
-        await (asyncio.Event().wait() if seconds is None else asyncio.sleep(seconds))
+        try:
+            await (asyncio.Event().wait() if seconds is None else asyncio.sleep(seconds))
+        finally:
+            self.ended[granted.key.command_id] = self.loop.time()
         return CommandEnd(result=failed_result(Unavailable("ended")))
 
     def _look(self) -> None:
@@ -216,3 +236,32 @@ def test_news_of_a_frame_is_told_without_waiting_for_its_time() -> None:
     tasks = SparkTasks(call_id="c", execution_id="1", step="s", function="f", common={}, shares=())
     place.progress.spark(tasks, SparkProgress(stages_done=0, stages=2, tasks_done=1, tasks=9))
     assert place.run(20.0, (0.0, slot(0)), (0.0, slot(1))) == {"f0": [3.0]}
+
+
+def test_whoever_is_silent_costs_nobody_else_a_lease() -> None:
+    place = Workplace(s0=(40.0, 2.0), s1=(4.0, 1.0))
+    place.planners.silent = frozenset({2})
+    heard = place.run(35.0, (0.0, COMMAND), (0.0, slot(0, 2)), (0.0, slot(1)))
+
+    assert heard["c"] == [15.0, 30.0]
+    assert len(heard["f1"]) == 34
+    assert heard["f0"] == [2.0, 12.0, 22.0, 32.0], "one question at a time"
+
+
+def test_what_nobody_answers_for_is_stopped_before_its_lease_is_over() -> None:
+    place = Workplace(s0=(10.0, 5.0))
+    place.planners.silent = frozenset({1})
+    place.run(30.0, (0.0, slot(0)))
+
+    assert 9.0 <= place.ended["f0/1"] <= 10.0
+
+
+def test_a_frame_that_is_granted_again_with_little_of_its_lease_is_told_of_at_once() -> None:
+    place = Workplace(s0=(12.0, 3.0))
+    place.planners.lease_left = 0.9
+    assert place.run(8.0, (0.0, slot(0))) == {"f0": [0.01, 3.01, 6.01]}
+
+
+def test_a_policy_that_wants_no_end_of_heartbeats_gets_four_a_second() -> None:
+    heard = Workplace(s0=(20.0, 0.001)).run(10.2, (0.0, slot(0)))
+    assert len(heard["f0"]) == 40

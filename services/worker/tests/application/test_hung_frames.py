@@ -16,6 +16,7 @@ from noetl_core.ports.frames import FrameBeats, FrameClaim, FrameCommit, FrameKe
 from noetl_core.stages.policy import FrameBounds
 from noetl_core.stages.rows import FrameRows
 from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.heartbeats import tell_of_all
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.until import until
 from noetl_worker.application.captured_output import StoreOutput
@@ -139,7 +140,7 @@ async def test_a_frame_past_its_seconds_and_the_limit_of_its_call_is_heard_of_no
     heard: list[list[str]] = []
     for clock.now in (MAX_SECONDS - 1.0, MAX_SECONDS, MAX_SECONDS + CALL_SECONDS):
         planners.heard.clear()
-        await slots.heartbeat()
+        await tell_of_all(slots)
         heard.append(sorted(planners.heard))
     await asyncio.sleep(0)  # it was told to stop, and does not
     tools.release.set()
@@ -248,13 +249,13 @@ async def test_a_slot_whose_loop_hangs_loses_its_lease_and_one_that_turns_again_
     slots = slots_of(guarded, run, clock)
     await slots.claim([slot_key(1, stage_id="1-s", slot=0)])
     clock.now = 60.0
-    await slots.heartbeat()
+    await tell_of_all(slots)
     assert (planners.heard, slots.busy) == ([], 1)
 
     is_hung = False
-    await slots.heartbeat()
+    await tell_of_all(slots)
     assert planners.heard == ["1-s-0"]
 
     is_hung, clock.now = True, 60.0 + 120.0
-    await slots.heartbeat()
+    await tell_of_all(slots)
     await until(lambda: slots.busy == 0)  # although it was stopped before it had begun

@@ -23,6 +23,7 @@ from noetl_core.ports.commands import (
 )
 from noetl_core.ports.spark import SparkCall, SparkProgress
 from noetl_servicekit.metrics import MetricSet
+from noetl_testkit.heartbeats import tell_of_all
 from noetl_testkit.until import until
 from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.command_end import CommandEnd, CommandPark
@@ -238,7 +239,7 @@ async def test_a_heartbeat_that_says_lost_stops_the_call() -> None:
     await stuck.started.wait()
     planner.lost = {"a"}
 
-    await slots.heartbeat()
+    await tell_of_all(slots)
 
     await asyncio.wait_for(stuck.stopped.wait(), 60)
     assert planner.completed == []
@@ -253,11 +254,11 @@ async def test_a_worker_that_cannot_renew_stops_before_the_lease_can_have_ended(
 
     now[0] = 8.0
     planner.trouble = [Unavailable("away")]
-    await slots.heartbeat()
+    await tell_of_all(slots)
     assert not stuck.stopped.is_set()
     now[0] = 9.5
     planner.trouble = [Unavailable("away")]
-    await slots.heartbeat()
+    await tell_of_all(slots)
 
     await asyncio.wait_for(stuck.stopped.wait(), 60)
 
@@ -394,7 +395,7 @@ async def test_a_heartbeat_that_crosses_a_delivery_does_not_stop_it() -> None:
     await arrived.wait()
     planner.lost = {"a"}
 
-    await slots.heartbeat()
+    await tell_of_all(slots)
     planner.lost = set()
     go.set()
 
@@ -410,10 +411,10 @@ async def test_an_unanswered_heartbeat_neither_renews_nor_stops_a_call() -> None
     await stuck.started.wait()
 
     now[0] = 8.0
-    await slots.heartbeat()
+    await tell_of_all(slots)
     assert not stuck.stopped.is_set()
     now[0] = 9.5
-    await slots.heartbeat()
+    await tell_of_all(slots)
 
     await asyncio.wait_for(stuck.stopped.wait(), 60)
 
@@ -591,14 +592,14 @@ async def test_how_far_calls_of_spark_are_is_told_once_with_a_heartbeat() -> Non
     call = SparkCall(
         call_id="c", tenant_id="t", organization_id="o", execution_id=str(key.execution_id), step=step, sql="SELECT 1"
     )
-    await slots.heartbeat()
-    has_news = [slots.has_news]
+    await tell_of_all(slots)
+    has_news = [slots.beats.has_news]
 
     progress.spark(call, SparkProgress(stages_done=0, stages=2, tasks_done=1, tasks=9))
     progress.spark(call, SparkProgress(stages_done=1, stages=2, tasks_done=8, tasks=9))
-    has_news.append(slots.has_news)
-    await slots.heartbeat()
-    await slots.heartbeat()
+    has_news.append(slots.beats.has_news)
+    await tell_of_all(slots)
+    await tell_of_all(slots)
 
     assert has_news == [False, True]
 

@@ -71,6 +71,8 @@ class GrantedCommand:
     lease_seconds: float
     idempotency_key: str
     issued_at: datetime
+    lease_left_seconds: float | None = None
+    """Of a frame: less than its lease if it is granted again; None if nobody tells."""
     workload: PayloadRef | None = None
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Result of each step that ran before, as {status, reference, parent_ref, context}."""

@@ -154,7 +154,7 @@ def _completed(ended: FrameCommit) -> Completion:
 
 def _as_command(frame: GrantedFrame) -> GrantedCommand:
     key = CommandKey(execution_id=frame.key.execution_id, command_id=f"{frame.key.frame_id}/{frame.key.attempt}")
-    return replace(frame.step, key=key, frame=frame.rows)
+    return replace(frame.step, key=key, frame=frame.rows, lease_left_seconds=frame.lease_left_seconds)
 
 
 def _is_frame(key: CommandKey) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_core.ports.commands import CommandKey, GrantedCommand
+from noetl_core.ports.commands import GrantedCommand
 
 UNUSED_LEASE_SHARE: Final = 0.1
 """The end of a lease that is not used: two clocks do not run equally fast."""
@@ -17,9 +15,10 @@ BEATS_A_LEASE: Final = 4
 """Of commands, and of what nobody answered: so many may be lost before the lease is."""
 TOGETHER_SECONDS: Final = 0.25
 """Frames that are due so soon after another are told of with it; and a tenth of their interval at most."""
-
-SHORTEST_WAIT_SECONDS: Final = 0.001
-"""Sums of seconds are not exact: whoever wakes too early by less than a clock tells waits for it to move."""
+SHORTEST_BEAT_SECONDS: Final = 0.25
+"""Of frames that want to be heard of more often than is any use: each time is an event."""
+USED_LEASE_SHARE: Final = 0.1
+"""Of a lease that was granted before: with more of it gone, it is told at once that somebody has the frame."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,6 +34,16 @@ class Running:
     unheard_at: float | None = None
     """When it was last told of in vain, if nobody has heard of it since."""
 
+    def __post_init__(self) -> None:
+        self.begin(self.command, self.confirmed_at)
+
+    def begin(self, command: GrantedCommand, asked_at: float) -> None:
+        """It is another one from here on. A frame that is granted again has used some of its lease, unheard of."""
+        self.command, self.confirmed_at, self.unheard_at = command, asked_at, None
+        left, lease = command.lease_left_seconds, command.lease_seconds
+        if left is not None and left < lease * (1 - USED_LEASE_SHARE):
+            self.unheard_at = -math.inf
+
     def usable_until(self) -> float:
         """When somebody else may have it, with some room for clocks that differ."""
         return self.confirmed_at + self.command.lease_seconds * (1 - UNUSED_LEASE_SHARE)
@@ -44,12 +53,10 @@ class Running:
         self.confirmed_at, self.unheard_at = asked_at, None
 
     def is_due(self, now: float, *, is_round: bool) -> bool:
-        """Whether to tell of it: of commands in every round, of a frame in time, or at once if nobody has answered."""
-        if self.command.frame is None:
+        """Whether to tell of it: in a round of commands and of what nobody has heard, of a frame in time, or almost."""
+        if self.command.frame is None or (is_round and self.unheard_at is not None):
             return is_round
-        every = self._every_seconds
-        together = min(TOGETHER_SECONDS, every / 10)
-        return self.unheard_at is not None or now >= self.confirmed_at + every - together
+        return now >= self.beats_at() - min(TOGETHER_SECONDS, self._every_seconds / 10)
 
     def beats_at(self) -> float:
         """When it is to be told of next; again, if nobody has answered."""
@@ -61,43 +68,6 @@ class Running:
     def _every_seconds(self) -> float:
         """A frame is heard of as often as its policy says, and no more often."""
         frame = self.command.frame
-        return self.command.lease_seconds / BEATS_A_LEASE if frame is None else frame.bounds.heartbeat_seconds
-
-
-class BeatTimes:
-    """Of everything that slots run; whoever waits for the next time hears of a frame that starts, and is due sooner."""
-
-    def __init__(self, running: Mapping[CommandKey, Running], *, clock: Callable[[], float]) -> None:
-        self._running = running
-        self._clock = clock
-        self._sooner = asyncio.Event()
-        self._waits_until = math.inf
-
-    def begin(self, running: Running) -> None:
-        """Something starts that nobody who waits knows of."""
-        if running.beats_at() < self._waits_until:
-            self._sooner.set()
-
-    @property
-    def shortest_lease_seconds(self) -> float:
-        """Of the commands that run now; frames have times of their own."""
-        commands = (one.command for one in self._running.values() if one.command.frame is None)
-        return min((command.lease_seconds for command in commands), default=math.inf)
-
-    @property
-    def is_frame_due(self) -> bool:
-        """Whether a frame is to be told of now."""
-        return self._clock() >= self._first_frame_at()
-
-    async def wait(self, seconds: float) -> None:
-        """Until a frame is to be told of or something starts that is due sooner, and no longer than this."""
-        now = self._clock()
-        self._sooner.clear()
-        self._waits_until = min(now + seconds, self._first_frame_at())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(self._waits_until - now, SHORTEST_WAIT_SECONDS)):
-                await self._sooner.wait()
-
-    def _first_frame_at(self) -> float:
-        frames = (one for one in self._running.values() if one.command.frame is not None)
-        return min((frame.beats_at() for frame in frames), default=math.inf)
+        if frame is None:
+            return self.command.lease_seconds / BEATS_A_LEASE
+        return max(frame.bounds.heartbeat_seconds, SHORTEST_BEAT_SECONDS)

@@ -17,16 +17,16 @@ from noetl_core.ports.commands import (
     Commands,
     Completion,
     GrantedCommand,
-    Heartbeats,
     Worker,
 )
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
+from noetl_worker.application.beats import Beats
 from noetl_worker.application.call_progress import CallProgress
 from noetl_worker.application.command_end import CommandEnd, CommandPark, failed_result
 from noetl_worker.application.resting import Resting
-from noetl_worker.application.running import BeatTimes, Running
+from noetl_worker.application.running import Running
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
@@ -56,7 +56,6 @@ class Slots:
         progress: CallProgress | None = None,
     ) -> None:
         self._commands = commands
-        self._progress = progress or CallProgress()
         self._run = run
         self._worker = worker
         self._size = size
@@ -64,7 +63,15 @@ class Slots:
         self._clock = clock
         self._sleep = sleep
         self._running: dict[CommandKey, Running] = {}
-        self.beats = BeatTimes(self._running, clock=clock)
+        self.beats = Beats(
+            commands,
+            self._running,
+            worker=worker,
+            progress=progress or CallProgress(),
+            metrics=metrics,
+            stop=self._stop,
+            clock=clock,
+        )
         self._delivered: dict[CommandKey, None] = {}
         """Whose answers were heard here last, in that order. Every claim asks for one: they are found, not compared."""
         self._changed = asyncio.Event()
@@ -190,7 +197,7 @@ class Slots:
     def _start(self, command: GrantedCommand, asked_at: float) -> None:
         running = Running(command=command, confirmed_at=asked_at)
         self._running[command.key] = running
-        self.beats.begin(running)
+        self.beats.change(running)
         self._metrics.busy_slots.set(len(self._running))
         running.task = asyncio.create_task(self._occupy(running), name=f"command-{command.key.command_id}")
         running.task.add_done_callback(lambda _: self._leave(running))  # one that is stopped at once never begins
@@ -216,9 +223,9 @@ class Slots:
 
     def _switch(self, running: Running, following: GrantedCommand) -> None:
         self._running.pop(running.command.key, None)
-        running.command = following
+        running.begin(following, running.confirmed_at)
         self._running[following.key] = running
-        self.beats.begin(running)
+        self.beats.change(running)
 
     async def _run_and_deliver(self, running: Running) -> Completion | None:
         command = running.command
@@ -317,46 +324,6 @@ class Slots:
                 running.confirm(asked_at)
                 return answer
 
-    @property
-    def has_news(self) -> bool:
-        """Whether calls are known to have got further than was told."""
-        return any(self._progress.has_news(_place(key, running)) for key, running in self._running.items())
-
-    async def heartbeat(self, *, is_round: bool = True) -> None:
-        """Tell of all frames that are due, in a round of all commands and of news too; stop what no longer counts."""
-        asked_at = self._clock()
-        due = {key: one for key, one in self._running.items() if one.is_due(asked_at, is_round=is_round)}
-        asked = self._running if is_round else due
-        found = ((key, self._progress.take(_place(key, running))) for key, running in asked.items())
-        news = {key: told for key, told in found if told is not None}
-        keys = [key for key in asked if key in due or key in news]
-        if keys:
-            try:
-                beats = await self._commands.heartbeat(self._worker, keys, progress=news)
-            except NoetlError as exc:
-                self._metrics.heartbeat_failures.inc()
-                logger.warning("worker.heartbeat_failed", reason=exc.message)
-                beats = Heartbeats(unanswered=frozenset(keys))
-            else:
-                self._metrics.heartbeat_failures.inc(1 if beats.unanswered else 0)
-            self._heed(keys, beats, asked_at)
-        now = self._clock()
-        for key, running in list(self._running.items()):
-            if now > running.usable_until():
-                self._stop(key, "lease not renewed in time")
-
-    def _heed(self, keys: Sequence[CommandKey], beats: Heartbeats, asked_at: float) -> None:
-        for key in keys:
-            running = self._running.get(key)
-            if running is None:
-                continue
-            if key in beats.lost or key in beats.unanswered:
-                running.unheard_at = asked_at
-            else:
-                running.confirm(asked_at)
-            if key in beats.lost and not running.is_delivering:
-                self._stop(key, "lease lost")
-
     def cancel_execution(self, execution_id: int) -> None:
         """Somebody ended the execution: stop its calls now."""
         for key in [key for key in self._running if key.execution_id == execution_id]:
@@ -386,11 +353,6 @@ class Slots:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
-
-
-def _place(key: CommandKey, running: Running) -> tuple[int, str]:
-    """Which step of which execution it is: what tools know of their calls."""
-    return key.execution_id, running.command.step
 
 
 def _pause(error: NoetlError, tries: int) -> float:

@@ -93,18 +93,21 @@ async def keep_alive(slots: Slots, *, every_seconds: float, beat: Callable[[], N
 
     A round comes sooner if a lease would not last so long, or if long calls got further.
     """
-    clock = asyncio.get_running_loop().time
+    beats, clock = slots.beats, asyncio.get_running_loop().time
     since = clock()
-    while True:
-        beat()
-        waited = clock() - since
-        left = min(every_seconds, slots.beats.shortest_lease_seconds / BEATS_A_LEASE) - waited
-        is_round = left <= 0 or (waited >= _NEWS_SECONDS and slots.has_news)
-        if is_round or slots.beats.is_frame_due:
-            await slots.heartbeat(is_round=is_round)
-            since = clock() if is_round else since
-        else:
-            await slots.beats.wait(min(left, _LOOK_SECONDS))
+    async with asyncio.TaskGroup() as telling:
+        while True:
+            beat()
+            beats.stop_unanswered()
+            waited = clock() - since
+            left = min(every_seconds, beats.shortest_lease_seconds / BEATS_A_LEASE) - waited
+            is_round = left <= 0 or (waited >= _NEWS_SECONDS and beats.has_news)
+            if is_round or beats.is_frame_due:
+                for due in beats.take_due(is_round=is_round):
+                    telling.create_task(beats.tell_of(due))
+                since = clock() if is_round else since
+            else:
+                await beats.wait(min(left, _LOOK_SECONDS))
 
 
 def on_cancelled(slots: Slots, stages: SparkStages | None = None) -> Callable[[bytes], Awaitable[None]]:
