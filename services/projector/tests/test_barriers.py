@@ -289,3 +289,17 @@ async def test_the_log_itself_refuses_a_checkpoint_after_the_end(scene: Scene) -
 
     with pytest.raises(AlreadyTerminal):
         await scene.happen(draft)
+
+
+async def test_marks_of_a_shard_that_was_lost_are_neither_written_nor_shown() -> None:
+    scene, metrics = Scene(), MetricSet()
+    checkpoints = Checkpoints(scene.store, ProjectorMetrics(metrics))
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    checkpoints.caught_up({3: noon, 4: noon})
+
+    checkpoints.forget_shards([3])
+    await checkpoints.flush()
+
+    assert set(await checkpoints.marks([3, 4])) == {4}
+    shown = [line for line in metrics.render()[0].decode().splitlines() if "checkpoint_timestamp_seconds{" in line]
+    assert [('"4"' in line, '"3"' in line) for line in shown] == [(True, False)]

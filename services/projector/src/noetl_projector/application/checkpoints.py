@@ -30,6 +30,11 @@ class Checkpoints:
         for shard, mark in marks.items():
             self._dirty[shard] = replace(self._of(shard), caught_up_to=mark)
 
+    def forget_shards(self, shards: Collection[int]) -> None:
+        """How far they are is for their next owner to say."""
+        for shard in shards:
+            self._dirty.pop(shard, None)
+
     async def marks(self, shards: Collection[int]) -> Mapping[int, datetime]:
         """Where the comparison of shards was left by their last owner; those that were never compared are left out."""
         stored = await self._store.checkpoints(shards)
@@ -41,8 +46,11 @@ class Checkpoints:
         if not dirty:
             return
         await self._store.write_checkpoints(list(dirty.values()))
-        self._dirty = {shard: one for shard, one in self._dirty.items() if one is not dirty.get(shard)}
         for shard, one in dirty.items():
+            if shard not in self._dirty:
+                continue  # lost meanwhile
+            if self._dirty[shard] is one:
+                del self._dirty[shard]
             if one.caught_up_to is not None:
                 self._metrics.checkpoint_at.labels(str(shard)).set(one.caught_up_to.timestamp())
 

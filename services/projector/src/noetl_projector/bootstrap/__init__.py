@@ -236,6 +236,7 @@ class Projector:
         self._known.forget_shards(lost)
         self._troubles.forget_shards(lost)
         self._compare.forget_shards(lost)
+        self._checkpoints.forget_shards(lost)
         self._metrics.forget_shards(lost)
         self._shards_changed()
 
