@@ -614,8 +614,9 @@ async def test_a_cursor_of_which_too_large_a_share_has_failed_ends_when_its_last
     assert "3 of 5 items failed" in error["message"]
 
 
-async def test_a_number_of_failed_rows_ends_a_cursor_at_once_with_fail_fast() -> None:
-    frames = await cursor(fail_fast_over="count: 1, share: 0.5")
+@pytest.mark.parametrize("budget", ["count: 1, share: 0.5", "share: 0"])
+async def test_more_failed_rows_than_others_can_make_up_for_end_a_cursor_at_once_with_fail_fast(budget: str) -> None:
+    frames = await cursor(fail_fast_over=budget)
     answer = await frames.commit(await frames.found(await frames.claim(0), 3), failed=2)
 
     assert answer.next is None

@@ -153,7 +153,7 @@ def never_opened(execution_id: int, *, step: str, activation: int, error: Mappin
 
 def exceeds(budget: FailureBudget, *, failed: int, total: int | None) -> bool:
     """§7.8: more items have failed than may, by number or by share; of what is not known nobody can say a share."""
-    if budget.count is not None and failed > budget.count:
+    if (budget.count is not None and failed > budget.count) or (budget.share == 0 and failed > 0):
         return True
     return budget.share is not None and total is not None and total > 0 and failed / total > budget.share
 
