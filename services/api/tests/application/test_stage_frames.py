@@ -339,6 +339,26 @@ async def test_outputs_that_are_not_stored_for_the_execution_are_refused_and_cha
     assert (await http.commit(frame, output_ref=stored)).status_code == 200
 
 
+async def test_whoever_comes_too_late_with_an_output_that_was_collected_meanwhile_is_told_who_ended_the_frame() -> None:
+    http = await begun()
+    (frame,) = await http.claim()
+    late = await http.store(["late"])
+    await http.commit(frame)
+    del http.planning.payloads.objects[late["uri"]]
+
+    refused = await http.commit(frame, worker_id="other", output_ref=late)
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "frame.already_terminal")
+
+
+@pytest.mark.parametrize("changed", [{"row_count": 10**30}, {"cursor": {"start": 10**30}}, {"attempt": 10**30}])
+async def test_numbers_that_no_message_can_carry_are_refused(changed: dict[str, Any]) -> None:
+    http = await begun()
+    (frame,) = await http.claim()
+
+    assert (await http.commit(frame, **changed)).status_code == 422
+
+
 async def test_frames_are_for_services_that_see_the_execution() -> None:
     http = await begun()
     path = f"/api/stages/{http.stage}/frames/claim"

@@ -140,7 +140,7 @@ class StageFrames:
         """
         planner = self._planner_for(caller, worker)
         key, owner = await self._key(caller, scope, frame_id, attempt)
-        await self._check_stored(rows, owner, f"the rows of frame {frame_id}")
+        await self._check_stored(rows, key, owner, "the rows")
         async with self._telling_terminal(owner, key):
             return await planner.start_frame(worker, key, rows, row_count=row_count)
 
@@ -180,7 +180,7 @@ class StageFrames:
         planner = self._planner_for(caller, worker)
         key, owner = await self._key(caller, scope, frame_id, attempt)
         if output is not None:
-            await self._check_stored(output, owner, f"the output of frame {frame_id}")
+            await self._check_stored(output, key, owner, "the output")
         asked = self._clock()
         async with self._telling_terminal(owner, key):
             done = await planner.commit_frame(worker, key, rows, wants_next=wants_next, variables=variables)
@@ -214,11 +214,16 @@ class StageFrames:
         view = await self._executions.get(caller, scope, done.next.key.execution_id)
         return _claimed(done.next, view, asked)
 
-    async def _check_stored(self, ref: PayloadRef, owner: Scope, what: str) -> None:
+    async def _check_stored(self, ref: PayloadRef, key: FrameKey, owner: Scope, what: str) -> None:
+        """What nobody refers to may be collected, so that it is missing may also mean that the frame has ended."""
         if (ref.tenant_id, ref.organization_id) != (owner.tenant_id, owner.organization_id):
-            raise InvalidInput(f"{what} is not stored where that of its execution is")
-        if not await self._payloads.exists(ref):
-            raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE)
+            raise InvalidInput(f"{what} of frame {key.frame_id}: not stored for the organization of its execution")
+        if await self._payloads.exists(ref):
+            return
+        ended = await self._end_of(owner, key)
+        if ended is not None:
+            raise _terminal(key, winner=ended[0], event_id=ended[1])
+        raise NotFound("payload", ref.uri, code=REFERENCE_NOT_AVAILABLE)
 
     def _planner_for(self, caller: Caller, worker: Worker) -> Frames:
         caller.require(Role.SERVICE)

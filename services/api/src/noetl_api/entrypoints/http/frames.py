@@ -25,6 +25,8 @@ router = APIRouter(prefix="/api", tags=["frames"])
 
 StageId = Annotated[str, Path(description="Id of the stage, as `stage.opened` tells it.")]
 FrameId = Annotated[str, Path(description="Id of the frame, as a claim tells it.")]
+_MOST = 2**31 - 1
+"""What numbers of messages between services can carry."""
 _ADDRESS = ("uri", "sha256", "media_type", "bytes")
 """What a reference says of the bytes; the rest is about what they are to others."""
 
@@ -80,7 +82,7 @@ class ClaimCursorIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    worker_slot_id: int = Field(default=ANY_SLOT, ge=ANY_SLOT)
+    worker_slot_id: int = Field(default=ANY_SLOT, ge=ANY_SLOT, le=_MOST)
 
 
 class ClaimPolicyIn(BaseModel):
@@ -88,7 +90,7 @@ class ClaimPolicyIn(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_rows: int = Field(default=0, ge=0)
+    max_rows: int = Field(default=0, ge=0, le=_MOST)
 
 
 class FrameClaimBody(WorkerBody):
@@ -118,7 +120,7 @@ class FrameClaimBody(WorkerBody):
 class FrameBody(WorkerBody):
     """Which attempt at the frame it is about."""
 
-    attempt: int = Field(default=0, ge=0, description="0 is the one that the worker holds.")
+    attempt: int = Field(default=0, ge=0, le=_MOST, description="0 is the one that the worker holds.")
 
 
 class FrameStartBody(FrameBody):
@@ -127,7 +129,7 @@ class FrameStartBody(FrameBody):
     rows_ref: dict[str, Any] = Field(
         description="Where the list of rows is stored: `{uri, sha256, media_type, bytes}`, as `collection` tells it."
     )
-    row_count: int = Field(ge=1, description="How many there are.")
+    row_count: int = Field(ge=1, le=_MOST, description="How many there are.")
 
     def rows(self) -> PayloadRef:
         return _payload(self.rows_ref, "rows_ref")
@@ -145,7 +147,7 @@ class CursorIn(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    start: int = Field(ge=0)
+    start: int = Field(ge=0, le=_MOST)
 
 
 class FrameErrorIn(BaseModel):
@@ -171,12 +173,15 @@ class FrameCommitBody(FrameBody):
     row_count: int | None = Field(
         default=None,
         ge=0,
+        le=_MOST,
         description="Rows that have an outcome; the others go to another frame. "
         "0, without `output_ref`, says that the claim of a frame of a cursor gave none.",
     )
     status: Literal["COMMITTED", "committed", "ok", "FAILED", "failed", "error"] = "COMMITTED"
-    events_emitted: int = Field(default=0, ge=0, description="How many events the worker has had told meanwhile.")
-    failed: int = Field(default=0, ge=0, description="How many of the rows failed.")
+    events_emitted: int = Field(
+        default=0, ge=0, le=_MOST, description="How many events the worker has had told meanwhile."
+    )
+    failed: int = Field(default=0, ge=0, le=_MOST, description="How many of the rows failed.")
     first_error: dict[str, Any] | None = None
     error: FrameErrorIn = Field(default_factory=FrameErrorIn, description="With `failed`: why all of it did.")
     variables: dict[str, Any] = Field(default_factory=dict, description="Variables of the execution that were set.")
