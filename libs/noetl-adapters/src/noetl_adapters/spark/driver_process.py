@@ -91,8 +91,11 @@ class SparkDriver:
         environment: Mapping[str, str],
         reports: SparkReports,
         program: Sequence[str] = PROGRAM,
+        scratch: Path | None = None,
     ) -> None:
+        """Sessions have their files within `scratch`, if that is given."""
         self._settings = settings
+        self._scratch = scratch
         self._program = tuple(program)
         self._environment = {
             name: value
@@ -171,7 +174,7 @@ class SparkDriver:
                 self._reports.session("starting")
                 try:
                     self._session = await _Session.start(
-                        self._program, self._settings, self._environment, self._reports
+                        self._program, self._settings, self._environment, self._reports, within=self._scratch
                     )
                 except Unavailable:
                     self._reports.session("failed")
@@ -197,9 +200,15 @@ class _Session:
 
     @classmethod
     async def start(
-        cls, program: Sequence[str], settings: SparkSettings, environment: Mapping[str, str], reports: SparkReports
+        cls,
+        program: Sequence[str],
+        settings: SparkSettings,
+        environment: Mapping[str, str],
+        reports: SparkReports,
+        *,
+        within: Path | None,
     ) -> _Session:
-        scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="noetl-spark-"))
+        scratch = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="noetl-spark-", dir=within))
         process = await asyncio.create_subprocess_exec(
             *program,
             stdin=asyncio.subprocess.PIPE,

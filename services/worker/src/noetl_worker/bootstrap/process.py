@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
-from pathlib import Path
+from typing import Final
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec, Start
@@ -26,6 +24,7 @@ from noetl_core.ports.commands import Worker
 from noetl_core.ports.workers import WorkerReport
 from noetl_servicekit.bus_reports import log_bus_report
 from noetl_servicekit.env import Env
+from noetl_servicekit.scratch import scratch_directory
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import check_shard_count
 from noetl_servicekit.tokens import Tokens
@@ -48,6 +47,9 @@ from noetl_worker.tools.spark import SPARK_OFF, SparkTool
 from noetl_worker.tools.spark_inputs import SparkInputs
 from noetl_worker.tools.toolbox import ToolboxSettings
 
+RATES: Final = "rates"
+"""What slots of this worker share on this machine."""
+
 
 async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) -> None:
     """What `run_service` calls."""
@@ -62,8 +64,10 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
     )
     metrics = WorkerMetrics(group.metrics)
     work = settings.work
-    spark = await group.enter(SparkDriver(settings.spark, environment=variables, reports=metrics.spark))
-    rates = Path(await group.enter(_directory()))
+    scratch = await group.enter(scratch_directory("noetl-worker-"))
+    spark = await group.enter(
+        SparkDriver(settings.spark, environment=variables, reports=metrics.spark, scratch=scratch)
+    )
     working = await group.enter_kept(
         lambda keep: open_working(
             work,
@@ -73,7 +77,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
             metrics=metrics,
             keep=keep,
             more_tools=lambda data: {"spark": _spark_tool(spark, settings, tool_settings, data)},
-            rates=rates,
+            rates=scratch / RATES,
         )
     )
     channel, data = working.channel, working.data
@@ -110,7 +114,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         metrics=metrics,
         slots=slots,
         planned=planned,
-        rates=rates,
+        rates=scratch / RATES,
     )
     bus = NatsConnection(
         settings.nats_url, name=group.settings.instance, token=settings.nats_token or None, report=log_bus_report
@@ -178,10 +182,3 @@ def _spark_tool(spark: SparkDriver, settings: Settings, tool_settings: ToolboxSe
         return UnavailableTool(SPARK_OFF)
     inputs = SparkInputs(data.payloads, data.tables)
     return SparkTool(spark, inputs, data.rows, default_timeout_seconds=tool_settings.sql_timeout_seconds)
-
-
-@asynccontextmanager
-async def _directory() -> AsyncIterator[str]:
-    """What slots of this worker share on this machine; a worker that is killed leaves some small files."""
-    with tempfile.TemporaryDirectory(prefix="noetl-rates-", ignore_cleanup_errors=True) as directory:
-        yield directory

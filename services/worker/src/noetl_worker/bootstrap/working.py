@@ -29,6 +29,7 @@ from noetl_core.ports.upkeep import Keep
 from noetl_servicekit.chunk_rows import LoadRows
 from noetl_servicekit.loop_results import LoopResults
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
+from noetl_servicekit.scratch import scratch_directory
 from noetl_servicekit.shared_memory import warn_of_shared_memory
 from noetl_servicekit.tracing import current_traceparent
 
@@ -156,6 +157,7 @@ async def open_working(
         channel = await stack.enter_async_context(connect(settings.api_address, token))
         tables = ArrowTables(compression=settings.table_compression)
         data = Data(payloads=payloads, tables=tables, rows=LoadRows(payloads, tables))
+        scratch = await stack.enter_async_context(scratch_directory("noetl-tools-"))
         credentials = FetchedOncePerFrame(ResolvedCredentials(channel))
         tools = await stack.enter_async_context(
             build_toolbox(
@@ -164,6 +166,7 @@ async def open_working(
                 tables=tables,
                 credentials=credentials,
                 variables=variables,
+                scratch=scratch,
                 more_tools=more_tools(data),
                 keep=keep,
             )

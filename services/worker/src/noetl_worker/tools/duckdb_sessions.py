@@ -150,7 +150,9 @@ async def _with_rows(reply: Reply, answer: Mapping[str, Any]) -> Reply:
 class DuckdbSessions:
     """At most `max_sessions` at once; a further call waits."""
 
-    def __init__(self, limits: DuckdbLimits | None = None, *, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, limits: DuckdbLimits | None = None, *, environment: Mapping[str, str], scratch: Path | None = None
+    ) -> None:
         self.limits = limits or DuckdbLimits()
         self._environment = {name: environment[name] for name in PASSED_VARIABLES if name in environment}
         self._free_slots = asyncio.Semaphore(self.limits.max_sessions)
@@ -158,12 +160,13 @@ class DuckdbSessions:
         self._alive: set[PythonProcess] = set()
         self._farewells: set[asyncio.Task[None]] = set()
         self._request_ids = itertools.count(1)
+        self._scratch = scratch
         self._spill = Path()
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
         """Make the directory into which large queries spill; no process is started yet."""
-        self._spill = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="noetl-duckdb-"))
+        self._spill = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="noetl-duckdb-", dir=self._scratch))
         return self
 
     async def __aexit__(

@@ -23,6 +23,8 @@ class SharedBuckets:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        with suppress(OSError):  # then nothing is shared
+            directory.mkdir(exist_ok=True)
         self._alone = OwnBuckets()
         self._made = 0
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 from noetl_core.ports.payloads import PayloadStore
 from noetl_core.ports.tables import Tables
@@ -103,16 +104,22 @@ async def build_toolbox(
     tables: Tables,
     credentials: Credentials,
     variables: Mapping[str, str],
+    scratch: Path | None = None,
     references: ResultReferences | None = None,
     more_tools: Mapping[str, Tool] | None = None,
     plugins: Iterable[EntryPoint] | None = None,
     keep: Keep = leave_untidy,
 ) -> AsyncIterator[ToolRegistry]:
-    """The registry of all tools; leaving ends every call, connection and process of theirs."""
+    """The registry of all tools; leaving ends every call, connection and process of theirs.
+
+    What they need no longer than that they have within `scratch`, if that is given.
+    """
     async with AsyncExitStack() as stack:
         clients = await stack.enter_async_context(HttpClients(settings.http))
         pools = await stack.enter_async_context(PostgresPools(settings.postgres))
-        sessions = await stack.enter_async_context(DuckdbSessions(settings.duckdb, environment=variables))
+        sessions = await stack.enter_async_context(
+            DuckdbSessions(settings.duckdb, environment=variables, scratch=scratch)
+        )
         buses = await stack.enter_async_context(NatsConnections(settings.nats))
         keep(pools.upkeep)
         keep(buses.upkeep)
