@@ -33,23 +33,24 @@ class Others:
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
-        self._used = self._seconds()
+        self._used, self._taken = self._seconds()
 
-    def share(self) -> float:
-        """Of all processors, since this was made."""
+    def shares(self) -> tuple[float, float]:
+        """Of all processors, since this was made: used by others, and taken away by the host of this machine."""
         available = (time.monotonic() - self._begun) * (os.cpu_count() or 1)
-        return max(self._seconds() - self._used, 0.0) / available
+        used, taken = self._seconds()
+        return max(used - self._used, 0.0) / available, (taken - self._taken) / available
 
     @staticmethod
-    def _seconds() -> float:
-        """Of the machine, less this process with all that it started."""
+    def _seconds() -> tuple[float, float]:
+        """Of the machine, less this process with all that it started; and of its host."""
         try:
             total = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=11)[1:9]
         except OSError:
-            return 0.0
-        user, nice, system, _idle, _waiting, *interrupts = map(int, total)
-        ours = processor_seconds({"ours": os.getpid()})["ours"]
-        return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK") - ours
+            return 0.0, 0.0
+        user, nice, system, _idle, _waiting, *interrupts, taken = map(int, total)
+        ours, ticks = processor_seconds({"ours": os.getpid()})["ours"], os.sysconf("SC_CLK_TCK")
+        return (user + nice + system + sum(interrupts)) / ticks - ours, taken / ticks
 
 
 def _all_pids() -> list[int]:

@@ -129,9 +129,9 @@ async def _measure(stack: Stack, options: Options) -> tuple[Mapping[str, str], l
         if chapter.name in options.only:
             before, begun, others = loop_milliseconds(), time.monotonic(), Others()
             figures += await chapter.measure(stack, seconds=options.seconds * chapter.share, say=_say)
-            seconds, used = time.monotonic() - begun, others.share()
+            seconds, (used, taken) = time.monotonic() - begun, others.shares()
             facts[f"chapter {chapter.name}"] = (
-                f"{seconds:.0f} s; others used {used:.0%} of the processors; "
+                f"{seconds:.0f} s; others used {used:.0%} of the processors, the host took {taken:.0%}; "
                 f"a loop of Python took {before:.1f} ms before, {loop_milliseconds():.1f} ms after"
             )
     return facts, figures
