@@ -234,7 +234,10 @@ RUNS: Final[Mapping[str, GoldenRun]] = {
     "steps_out_of_time": GoldenRun(
         make=_simulated("late"),
         status=ExecutionStatus.COMPLETED,
-        types=("deadline.passed", "checkpoint.committed", "command.heartbeat"),
+        types=("deadline.passed", "command.heartbeat"),
+    ),
+    "joined_across_a_checkpoint": GoldenRun(
+        make=_simulated("join"), status=ExecutionStatus.COMPLETED, types=("checkpoint.committed",)
     ),
     "command_of_a_lost_worker": GoldenRun(
         make=_simulated("chain", faults=[_STOPPED]), status=ExecutionStatus.COMPLETED, types=("command.abandoned",)
