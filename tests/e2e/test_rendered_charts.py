@@ -203,6 +203,9 @@ def test_executors_of_spark_are_pods_that_may_do_no_more_than_the_workers(helm: 
     assert executor["automountServiceAccountToken"] is False
     assert executor["securityContext"] == worker["securityContext"]
     assert executor["containers"][0]["securityContext"] == container["securityContext"]
+    places = {"NOETL_NODE_ID", "NOETL_CLUSTER_ID", "NOETL_REGION", "NOETL_ZONE"}
+    assert {one["name"] for one in executor["containers"][0]["env"]} == places, "they say where they are"
+    assert all(one in container["env"] for one in executor["containers"][0]["env"])
     (volume,) = (one for one in worker["volumes"] if one.get("configMap") == {"name": template["metadata"]["name"]})
     (mount,) = (one for one in container["volumeMounts"] if one["name"] == volume["name"])
     assert json.loads(properties)["spark.kubernetes.executor.podTemplateFile"] == f"{mount['mountPath']}/pod.yaml"

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from noetl_core.locator import parse
 from noetl_testkit.conformance import Came, Case, run_all
 from noetl_testkit.local_stack import LocalStack, local_stack
 from noetl_testkit.spark_cluster import standalone_cluster
@@ -61,6 +62,13 @@ def places(came: Came) -> Counter[int]:
     return Counter(row["place"] for row in results)
 
 
+def nodes(came: Came) -> set[str]:
+    """Where the workers were that claimed frames, as far as they said so."""
+    claims = [one.envelope.meta for one in came.events if one.envelope.event_type == "frame.dispatched"]
+    said = [parse(str(claim["worker_locator"])) for claim in claims if claim.get("worker_locator")]
+    return {values[0] for locator in said for key, values in locator.pairs() if key == "node"}
+
+
 @pytest.mark.timeout(1500)  # five JVMs, on a machine that may be busy
 def test_frames_and_queries_give_the_same_on_a_cluster_whose_workers_both_do_their_part(stack: LocalStack) -> None:
     here = ran_on(stack)
@@ -91,6 +99,8 @@ def test_frames_and_queries_give_the_same_on_a_cluster_whose_workers_both_do_the
     expected = [{"parity": 0, "rows": 30, "n": 870}, {"parity": 1, "rows": 30, "n": 900}]
     assert here.results["report"] == there.results["report"] == expected
     assert len(places(there)) == 2, "an executor on each of the two workers"
+    assert nodes(here) == set(), "nobody told the worker where it is"
+    assert nodes(there) == {"spark-0", "spark-1"}, "executors say where they are"
     for came in (here, there):
         told = Counter(event.envelope.event_type for event in came.events if event.envelope.node_name == "work")
         assert told["frame.committed"] == ROWS // 5

@@ -14,6 +14,21 @@ def bounds(**written: Any) -> FrameBounds:
     return bounds_of(policy, {name: getattr(policy, name) for name in (*COUNTS, *AMOUNTS)})
 
 
+def test_what_is_not_written_has_the_defaults_of_the_language() -> None:
+    assert bounds().to_json() == {
+        "max_rows": 1,
+        "max_bytes": 67_108_864,
+        "max_seconds": 30.0,
+        "lease_seconds": 120.0,
+        "heartbeat_seconds": 30.0,
+        "process": "row",
+        "row_concurrency": 1,
+        "retry_mode": "whole_frame",
+        "max_attempts": 3,
+        "on_failure": "fail",
+    }
+
+
 def test_a_heartbeat_may_take_half_of_the_lease() -> None:
     assert bounds(lease_seconds=10.0, heartbeat_seconds=5.0).heartbeat_seconds == 5.0
 

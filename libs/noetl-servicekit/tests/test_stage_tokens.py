@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,48 @@ def test_what_it_says_cannot_be_changed(tmp_path: Path) -> None:
     for broken in (mixed, mine[:-1], "stage.", "stage.e30.00", f"{mine}x"):
         with pytest.raises(NotAuthenticated):
             known.authenticate(f"Bearer {broken}")
+
+
+LIFE = 60.0
+
+
+def test_it_is_exchanged_for_one_that_is_as_narrow_when_half_of_its_life_is_over(tmp_path: Path) -> None:
+    known = tokens(tmp_path / "tokens", worker="service")
+    caller = caller_of(known, stage_token("worker-secret", SCOPE, until=NOW + LIFE, seconds=LIFE))
+
+    assert caller.renewed(now=NOW) == ""
+    assert caller.renewed(now=NOW + LIFE / 2 - 1) == ""
+    following = caller_of(known, caller.renewed(now=NOW + LIFE / 2))
+
+    assert following == replace(caller, until=NOW + 1.5 * LIFE)
+    following.require_stage("7-ab")
+    assert following.renewed(now=NOW + LIFE) != "", "and so is that"
+
+
+def test_one_that_says_nothing_of_others_is_the_last(tmp_path: Path) -> None:
+    known = tokens(tmp_path / "tokens", worker="service")
+
+    assert caller_of(known, stage_token("worker-secret", SCOPE, until=NOW + 1)).renewed(now=NOW) == ""
+
+
+def test_none_lasts_longer_than_any_may_whatever_its_maker_says(tmp_path: Path) -> None:
+    known = tokens(tmp_path / "tokens", worker="service")
+    caller = caller_of(known, stage_token("worker-secret", SCOPE, until=NOW + 60, seconds=10 * MAX_SECONDS))
+
+    assert caller_of(known, caller.renewed(now=NOW)).until == NOW + MAX_SECONDS
+
+
+def test_revoking_the_token_of_its_maker_ends_those_that_it_was_exchanged_for(tmp_path: Path) -> None:
+    known = tokens(tmp_path / "tokens", worker="service")
+    renewed = caller_of(known, stage_token("worker-secret", SCOPE, until=NOW + 1, seconds=LIFE)).renewed(now=NOW)
+    assert caller_of(known, renewed).stage_id == "7-ab"
+
+    without = tokens(tmp_path / "others", other="service")
+    with pytest.raises(NotAuthenticated):
+        without.authenticate(f"Bearer {renewed}")
+
+
+def test_what_seals_it_is_not_shown(tmp_path: Path) -> None:
+    caller = caller_of(tokens(tmp_path / "t", worker="service"), stage_token("worker-secret", SCOPE, until=NOW + 1))
+
+    assert token_sha256("worker-secret") not in repr(caller)

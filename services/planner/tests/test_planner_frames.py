@@ -18,6 +18,7 @@ from noetl_core.ports.commands import Variables, Worker
 from noetl_core.ports.frames import CommittedRows, FrameClaim, FrameCommit, GrantedFrame, StageSlot
 from noetl_core.ports.steering import SteerAction
 from noetl_core.stages.events import FrameDispatched, FrameFailed, StageOpened
+from noetl_core.stages.shard_events import ShardDone, ShardEnqueued, ShardFailed
 from noetl_core.state_json import decode_state, encode_state
 from noetl_planner.application.backlog import backlog_of, frame_backlog_of
 from noetl_planner.application.frame_leases import leases_that_ended
@@ -163,6 +164,19 @@ async def test_a_stage_that_reduces_another_names_it_as_its_parent() -> None:
     assert (parent.parent_stage_id, parent.kind) == (None, "loop")
     assert (reduce.parent_stage_id, reduce.kind) == (parent.stage_id, "reduce")
     assert frames.planning.state.execution.stages["total"].parent_stage_id == parent.stage_id
+
+
+async def test_a_stage_tells_the_event_that_it_was_opened_for_also_if_that_is_appended_with_it() -> None:
+    frames = await begun(REDUCED, n=4)
+    await frames.run_out(await frames.claim(0))
+
+    events = frames.planning.events()
+    opened = [one for one in events if isinstance(one.content, StageOpened)]
+    causes = [events[one.decided_through - 1].envelope for one in opened]
+    assert [cause.event_type for cause in causes] == ["playbook.initialized", "frame.committed"]
+    assert [one.envelope.parent_event_id for one in opened] == [str(cause.event_id) for cause in causes]
+    stages = frames.planning.state.execution.stages
+    assert [stages[name].parent_event_id for name in ("each", "total")] == [cause.event_id for cause in causes]
 
 
 async def test_an_empty_collection_opens_and_closes_its_stage() -> None:
@@ -720,6 +734,12 @@ async def test_a_fan_out_tells_of_each_item_once_and_its_fan_in_with_the_end_of_
     counts = told(planning)
     assert (counts["loop.fanout.started"], counts["loop.fanin.completed"], counts["loop.done"]) == (1, 1, 1)
     assert (counts["loop.shard.done"], counts["loop.shard.failed"], counts["loop.shard.enqueued"]) == (48, 2, 52)
+    shards = [one.content for one in planning.events() if isinstance(one.content, ShardEnqueued)]
+    again = [(one.iter_index, one.iter_key, one.shard_attempt) for one in shards if one.iter_index in (3, 4)]
+    assert again == [(3, "3", 1), (3, "3", 2), (4, "4", 1)], "tried again alone, under the same key"
+    ends = [one for one in planning.events() if isinstance(one.content, ShardDone | ShardFailed)]
+    attempts = {one.envelope.command_id.rpartition("/")[0]: one.envelope.command_id[-1] for one in ends}
+    assert attempts == {f"{frames.stage.stage_id}-{n}": "2" if n in (3, 30) else "1" for n in range(50)}
     closing = planning.types().index("stage.closed")
     assert planning.types()[closing : closing + 3] == ["stage.closed", "loop.fanin.completed", "loop.done"]
     assert planning.entered() == ["each", "after"]
@@ -775,3 +795,23 @@ async def test_how_long_workers_had_frames_is_known_by_how_that_ended() -> None:
         if one.content is not None
     ]
     assert sorted(leases_that_ended(before, ends)) == [("loop", "committed", 7.0), ("loop", "failed", 7.0)]
+
+
+async def test_who_has_frames_of_a_stage_is_told_until_it_is_over() -> None:
+    frames = await begun(rows(frame="{max_rows: 1}"), n=2)
+    planning, stage_id = frames.planning, frames.stage.stage_id
+
+    async def holders() -> Mapping[int, str]:
+        return await planning.actors.holders_of(planning.execution_id, stage_id)
+
+    assert await holders() == {}
+    first, second = await frames.claim(0), await frames.claim(1, worker=OTHER)
+    version = planning.state.stream_version
+    assert await holders() == {0: WORKER.worker_id, 1: OTHER.worker_id}
+    assert planning.state.stream_version == version, "to look is no event"
+
+    await frames.commit(first)
+    assert await holders() == {1: OTHER.worker_id}
+    assert await planning.actors.holders_of(planning.execution_id, f"{stage_id}x") == {}
+    await frames.commit(second, worker=OTHER)
+    assert await holders() == {}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from noetl_adapters.spark.driver_process import SparkDriver
 from noetl_core.errors import Unavailable
-from noetl_core.ports.spark import SparkCall, SparkProgress, SparkSettings, SparkWork
+from noetl_core.ports.spark import SparkCall, SparkProgress, SparkSettings, SparkTasks, SparkWork
 from noetl_testkit.until import until
 
 STAND_IN = """
@@ -38,10 +38,18 @@ while True:
         if "stubborn" not in message["cancel"]:
             send({"id": message["cancel"], "end": True, "failure": {"kind": "timeout", "code": "C", "message": "c"}})
         continue
+    if "release" in message:
+        send({"id": message["release"], "end": True, "data": message["shares"]})
+        continue
+    if "tasks" in message:
+        send({"id": message["tasks"]["call_id"], "began": True})
+        continue
     call = message["call"]
     match call["sql"]:
         case "die":
             os._exit(3)
+        case "nonsense":
+            out.write(b"\\x00\\x00\\x00\\x02{]"); out.flush()
         case "environment":
             send({"id": call["call_id"], "end": True, "data": dict(os.environ)})
         case "wait":
@@ -188,3 +196,29 @@ async def test_a_start_that_takes_for_ever_is_given_up(tmp_path: Path, reports: 
             await driver.warm()
 
     assert reports.states == ["starting", "failed"]
+
+
+async def test_a_session_that_says_what_nobody_understands_is_ended_with_its_calls(
+    tmp_path: Path, reports: Reports
+) -> None:
+    async with a_driver(tmp_path, reports) as driver:
+        ends = await asyncio.gather(*(driver.run(a_call(sql, call_id=sql)) for sql in ("wait", "nonsense")))
+        again = await driver.run(a_call("after"))
+
+    assert [end.failure.code for end in ends if end.failure] == ["SPARK_SESSION_LOST"] * 2
+    assert again.data == "after"
+    assert any("JSONDecodeError" in line for line in reports.lines)
+
+
+async def test_tasks_say_when_they_have_seats_and_shares_of_them_are_released(tmp_path: Path, reports: Reports) -> None:
+    tasks = SparkTasks(call_id="7/x", execution_id="7", step="s", function="m:f", common={}, shares=[0, 1])
+    begun: list[str] = []
+    async with a_driver(tmp_path, reports) as driver:
+        driver.release("7/x", [1])  # nobody is there yet
+        running = asyncio.create_task(driver.run(tasks, began=lambda: begun.append("7/x")))
+        await until(lambda: begun)
+        driver.release("7/y", [0, 1])  # nobody's
+        driver.release("7/x", [1])
+        end = await running
+
+    assert (begun, end.data) == (["7/x"], [1])

@@ -40,14 +40,19 @@ class ProcessSettings:
             otlp_endpoint=env.optional_url("OTEL_EXPORTER_OTLP_ENDPOINT", schemes=("http", "https")),
             ready_file=env.optional_path("NOETL_READY_FILE"),
             stop_seconds=env.number("NOETL_STOP_SECONDS", default=DEFAULT_STOP_SECONDS, minimum=0.1),
-            topology=Topology(
-                node=env.text("NOETL_NODE_ID", default=""),
-                zone=env.text("NOETL_ZONE", default=""),
-                region=env.text("NOETL_REGION", default=""),
-                cluster=env.text("NOETL_CLUSTER_ID", default=""),
-                tenant=env.text("NOETL_TENANT_ID", default=ANYBODY),
-                organization=env.text("NOETL_ORGANIZATION_ID", default=ANYBODY),
-            ),
+            topology=read_topology(env),
         )
         env.check()
         return settings
+
+
+def read_topology(env: Env) -> Topology:
+    """Where a process with this environment runs; what is not said there is not known."""
+    return Topology(
+        node=env.text("NOETL_NODE_ID", default=""),
+        zone=env.text("NOETL_ZONE", default=""),
+        region=env.text("NOETL_REGION", default=""),
+        cluster=env.text("NOETL_CLUSTER_ID", default=""),
+        tenant=env.text("NOETL_TENANT_ID", default=ANYBODY),
+        organization=env.text("NOETL_ORGANIZATION_ID", default=ANYBODY),
+    )

@@ -1,6 +1,7 @@
 """Tokens for the slots of one stage: made from a service's own token without asking anybody, narrow and short-lived.
 
 What runs on executors proves with one of these whose frames it may claim; its maker's token never leaves its process.
+A server that knows the maker gives another one for one that is good: as narrow, as short-lived, and no wider ever.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from noetl_core.errors import NotAuthenticated, NotPermitted
@@ -52,6 +53,12 @@ class StageCaller(Caller):
     """A slot: what it may see is its tenant's, what it may end is of its stage."""
 
     stage_id: str
+    until: float
+    """When its token is no longer good."""
+    seconds: float = 0.0
+    """For how long another one is good; 0 if there is none to be had for it."""
+    maker: str = field(repr=False)
+    """The digest that the token was sealed with."""
 
     def require_method(self, full_name: str) -> None:
         """Raise NotPermitted for what slots have no business with."""
@@ -63,16 +70,30 @@ class StageCaller(Caller):
         if stage_id != self.stage_id:
             raise NotPermitted(f"{self.name!r} runs frames of the stage {self.stage_id}, not of {stage_id}")
 
+    def renewed(self, *, now: float) -> str:
+        """Another token for the same, if half of this one's life is over; empty if it is not, or is the last."""
+        if self.seconds <= 0 or self.until - now > self.seconds / 2:
+            return ""
+        scope = StageScope(tenant_id=self.tenant_id, organization_id=self.organization_id, stage_id=self.stage_id)
+        return _sealed(self.maker, scope, until=now + self.seconds, seconds=self.seconds)
 
-def stage_token(token: str, scope: StageScope, *, until: float) -> str:
-    """A token for a stage that is good until a time, in seconds since 1970."""
-    digest = hashlib.sha256(token.encode()).hexdigest()
+
+def stage_token(token: str, scope: StageScope, *, until: float, seconds: float = 0.0) -> str:
+    """A token for a stage that is good until a time, in seconds since 1970.
+
+    Whoever keeps frames with it gets others that are good for so many seconds each.
+    """
+    return _sealed(hashlib.sha256(token.encode()).hexdigest(), scope, until=until, seconds=seconds)
+
+
+def _sealed(digest: str, scope: StageScope, *, until: float, seconds: float) -> str:
     claims = {
         "by": _name_of(digest),
         "tenant": scope.tenant_id,
         "organization": scope.organization_id,
         "stage": scope.stage_id,
-        "until": round(until),
+        "until": round(until, 3),
+        "seconds": seconds,
     }
     body = base64.urlsafe_b64encode(json.dumps(claims, separators=(",", ":")).encode()).decode().rstrip("=")
     return f"{PREFIX}{body}.{_seal(digest, body)}"
@@ -84,7 +105,7 @@ def read_stage_token(token: str, callers: Mapping[str, Caller], *, now: float) -
     body, _, seal = token.removeprefix(PREFIX).partition(".")
     try:
         claims = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        maker, until = str(claims["by"]), float(claims["until"])
+        maker, until, seconds = str(claims["by"]), float(claims["until"]), float(claims.get("seconds", 0))
         digest = next((digest for digest in _services(callers) if _name_of(digest) == maker), None)
         if digest is None or not hmac.compare_digest(_seal(digest, body), seal):
             raise refusal
@@ -96,6 +117,9 @@ def read_stage_token(token: str, callers: Mapping[str, Caller], *, now: float) -
             organization_id=str(claims["organization"]),
             role=Role.SERVICE,
             stage_id=str(claims["stage"]),
+            until=until,
+            seconds=min(seconds, MAX_SECONDS),
+            maker=digest,
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise refusal from exc

@@ -26,7 +26,10 @@ _START_SECONDS = 300.0
 
 @contextmanager
 def standalone_cluster(*, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[str]:
-    """The address of the master, once all workers have told it that they are there; all of it is gone afterwards."""
+    """The address of the master, once all workers have told it that they are there; all of it is gone afterwards.
+
+    Executors of worker n are told that they are on the node `spark-n`.
+    """
     with temporary_directory() as directory, ExitStack() as stack:
         log = directory / "master.log"
         options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
@@ -37,20 +40,22 @@ def standalone_cluster(*, workers: int = 2, cores: int = 1, memory: str = "1g") 
             work = directory / f"worker-{number}"
             shape = ["--cores", str(cores), "--memory", memory, "--work-dir", str(work)]
             where = ["--host", "127.0.0.1", "--webui-port", "0", address]
-            stack.enter_context(_daemon(_WORKER, [*shape, *where], directory, directory / f"worker-{number}.log"))
+            place = {"NOETL_NODE_ID": f"spark-{number}"}
+            log_of_worker = directory / f"worker-{number}.log"
+            stack.enter_context(_daemon(_WORKER, [*shape, *where], directory, log_of_worker, **place))
         eventually(lambda: log.read_text().count("Registering worker") >= workers, seconds=_START_SECONDS)
         yield address
 
 
 @contextmanager
-def _daemon(program: str, options: list[str], directory: Path, log: Path) -> Iterator[None]:
+def _daemon(program: str, options: list[str], directory: Path, log: Path, **told: str) -> Iterator[None]:
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
     home = Path(spec.origin).parent
     settings = SparkSettings(master="spark://127.0.0.1")
     environment = environment_of(os.environ, settings=settings, scratch=directory)
-    environment |= {"SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable}
+    environment |= {"SPARK_HOME": str(home), "SPARK_NO_DAEMONIZE": "1", "PYSPARK_PYTHON": sys.executable, **told}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603 - Spark's own script
             [home / "bin" / "spark-class", program, *options],

@@ -13,6 +13,7 @@ from noetl_core.locator import Distance
 from noetl_core.ports.spark import SparkSettings
 from noetl_servicekit.env import Address, Env
 from noetl_servicekit.shared_memory import SharedMemoryLimits
+from noetl_servicekit.tokens import parse_tokens
 
 _MEMORY = re.compile(r"[1-9]\d*[mg]")
 
@@ -89,7 +90,7 @@ class Settings:
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
             token=env.secret("NOETL_TOKEN"),
-            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            tokens_file=env.file("NOETL_TOKENS_FILE", check=parse_tokens),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             pool=env.text("NOETL_WORKER_POOL", default="default"),

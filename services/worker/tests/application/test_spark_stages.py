@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from noetl_core.canonical import JsonValue
+from noetl_core.errors import Unavailable
 from noetl_core.ports.spark import SparkEnd, SparkFailure, SparkTasks, SparkWork
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.until import until
-from noetl_worker.application import spark_stages
+from noetl_worker.application import spark_stages, stage_jobs
 from noetl_worker.application.slot_order import SlotOrder, SlotReport, variables_of_slots
-from noetl_worker.application.spark_stages import SparkStages, StageHint
+from noetl_worker.application.spark_stages import SparkStages
+from noetl_worker.application.stage_jobs import StageHint, StageJob, StageSlots
 from noetl_worker.telemetry import WorkerMetrics
 
 
@@ -24,12 +26,17 @@ class Sessions:
         self._holds = holds
         self.asked: list[SparkTasks] = []
         self.cancelled = 0
+        self.released: list[tuple[str, Sequence[JsonValue]]] = []
 
     async def warm(self) -> None: ...
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        self.released.append((call_id, shares))
+
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         assert isinstance(call, SparkTasks)
         self.asked.append(call)
+        began()
         if self._holds:
             try:
                 await asyncio.Event().wait()
@@ -45,15 +52,20 @@ class Sessions:
 
 
 class HeldSessions(Sessions):
-    """Jobs end when they are told to."""
+    """Jobs end when they are told to, and have seats at once if there are any."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_seats: bool = True) -> None:
         super().__init__()
         self.ends: list[asyncio.Future[SparkEnd]] = []
+        self.has_seats = has_seats
+        self.begin: Callable[[], None] = lambda: None
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         assert isinstance(call, SparkTasks)
         self.asked.append(call)
+        self.begin = began
+        if self.has_seats:
+            began()
         self.ends.append(asyncio.get_running_loop().create_future())
         return await self.ends[-1]
 
@@ -68,6 +80,25 @@ class Otherwise:
     async def __call__(self, hints: Sequence[StageHint], reason: str) -> None:
         self.hints += hints
         self.reasons.append(reason)
+
+
+class Log:
+    """Who has the slots, as the planner would say."""
+
+    def __init__(self) -> None:
+        self.holders: dict[int, str] = {}
+        self.is_away = False
+        self.asked = 0
+
+    async def __call__(self, hint: StageHint) -> dict[int, str]:
+        self.asked += 1
+        if self.is_away:
+            raise Unavailable("nobody is there")
+        return self.holders
+
+    def give(self, job: SparkTasks, *slots: int, task: str = "0") -> None:
+        """The tasks of a job have frames at these slots, and nobody else at any."""
+        self.holders = dict.fromkeys(slots, f"{job.common['owner']}-{task}")
 
 
 def done(*left: int, frames: int = 1) -> SparkEnd:
@@ -106,7 +137,21 @@ def otherwise() -> Otherwise:
 
 
 @pytest.fixture
-def make(otherwise: Otherwise, monkeypatch: pytest.MonkeyPatch) -> Make:
+def log() -> Log:
+    return Log()
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are late at once, and what has no frame is soon left."""
+    for name in ("FIRST_SLICE_SECONDS", "SLICE_SECONDS", "LOOK_SECONDS", "LOG_SECONDS"):
+        monkeypatch.setattr(spark_stages, name, 0.01)
+    monkeypatch.setattr(stage_jobs, "LATE_SECONDS", 0.01)
+    monkeypatch.setattr(stage_jobs, "LOST_SECONDS", 0.03)
+
+
+@pytest.fixture
+def make(otherwise: Otherwise, log: Log, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setattr(spark_stages, "AGAIN_SECONDS", 0.0)
 
     def build(sessions: Sessions, *, capacity: int = 8) -> SparkStages:
@@ -115,6 +160,7 @@ def make(otherwise: Otherwise, monkeypatch: pytest.MonkeyPatch) -> Make:
             function="m:f",
             order=order,
             otherwise=otherwise,
+            holders=log,
             engines=frozenset({"spark"}),
             capacity=capacity,
             metrics=WorkerMetrics(MetricSet()),
@@ -171,11 +217,8 @@ async def test_what_no_longer_counts_is_cancelled(make: Make, stop: Callable[[Sp
     assert sessions.cancelled == 1
 
 
-async def test_a_job_that_stands_still_keeps_no_slot_that_is_free_for_the_planner(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("FIRST_SLICE_SECONDS", "SLICE_SECONDS", "LATE_SECONDS", "LOOK_SECONDS"):
-        monkeypatch.setattr(spark_stages, name, 0.01)
+@pytest.mark.usefixtures("fast")
+async def test_a_job_that_stands_still_keeps_no_slot_that_is_free_for_the_planner(make: Make) -> None:
     sessions = HeldSessions()
     stages = make(sessions)
     stages.take([hint(0), hint(1)])
@@ -183,20 +226,155 @@ async def test_a_job_that_stands_still_keeps_no_slot_that_is_free_for_the_planne
 
     stages.take([hint(1)])
     await until(lambda: sessions.slots == [[0, 1], [1]])
-    stages.take([hint(0)])  # remembered: a stage has two jobs at most
     assert stages.held == 2
 
     sessions.ends[1].set_result(done(1))
-    await until(lambda: sessions.slots == [[0, 1], [1], [0, 1]])
+    await until(lambda: sessions.slots == [[0, 1], [1], [1]])
     sessions.ends[0].set_result(done(0, 1))
     sessions.ends[2].set_result(done())
+    await until(lambda: len(sessions.asked) == 4)
+    assert sessions.slots[3] == [0], "what is left of the late job was another's already, but for this"
+    sessions.ends[3].set_result(done())
     await until(lambda: stages.held == 0)
-    assert len(sessions.asked) == 3, "what is left of the late job was another's already"
 
 
-async def test_all_jobs_of_a_stage_end_with_it(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST_SLICE_SECONDS", "LATE_SECONDS", "LOOK_SECONDS"):
-        monkeypatch.setattr(spark_stages, name, 0.01)
+@pytest.mark.usefixtures("fast")
+async def test_frames_that_last_in_two_jobs_do_not_hold_up_the_other_slots(make: Make, log: Log) -> None:
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0), hint(1), hint(2)])
+    await until(lambda: len(sessions.asked) == 1)
+    stages.take([hint(1), hint(2)])
+    await until(lambda: sessions.slots == [[0, 1, 2], [1, 2]])
+
+    stages.take([hint(2)])
+
+    await until(lambda: sessions.slots == [[0, 1, 2], [1, 2], [2]])
+    stages.cancel_execution(7)
+    await until(lambda: stages.held == 0)
+
+
+async def test_nobody_else_waits_for_seats_in_the_place_of_a_job_that_does() -> None:
+    job = StageJob(call_id="c", owner="w.n-1", given=frozenset({0, 1}), slots={0, 1}, slice_seconds=10.0)
+    waiting = asyncio.create_task(_nothing())
+    stage = StageSlots(first=hint(0), waiting={2}, hinted={1}, jobs={waiting: job})
+
+    stage.let_go(1e9)
+    assert (stage.waiting, stage.may_begin(1e9)) == ({2}, False), "it has no seats, however long it waits"
+
+    job.begin(1e9)
+    late_at = 1e9 + 10.0 + stage_jobs.LATE_SECONDS
+    stage.let_go(late_at)
+    assert (stage.waiting, stage.may_begin(late_at)) == ({1, 2}, True)
+    await waiting
+
+
+async def test_when_tasks_have_seats_is_for_the_session_to_say(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[float] = []
+    monkeypatch.setattr(StageJob, "begin", lambda job, now: begun.append(now))
+    sessions = HeldSessions(has_seats=False)
+    stages = make(sessions)
+    stages.take([hint(0)])
+    await until(lambda: sessions.ends)
+    assert begun == []
+
+    sessions.begin()
+
+    assert begun == [pytest.approx(asyncio.get_running_loop().time(), abs=60)]
+    await stages.drain(seconds=0)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_job_of_which_the_log_knows_nothing_any_more_is_given_up(make: Make, log: Log) -> None:
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0), hint(1)])
+    await until(lambda: len(sessions.asked) == 1)
+    log.give(sessions.asked[0], 0, 1)
+    asked = log.asked
+    await until(lambda: log.asked > asked + 10)
+    assert not sessions.ends[0].cancelled(), "frames may last"
+
+    log.is_away = True  # who is silent says nothing about who has frames
+    asked = log.asked
+    await until(lambda: log.asked > asked + 10)
+    assert not sessions.ends[0].cancelled()
+
+    log.holders, log.is_away = {0: "another-worker.x-1-0"}, False
+    await until(sessions.ends[0].cancelled)
+    await until(lambda: stages.held == 0)
+    assert sessions.released in ([], [(sessions.asked[0].call_id, [0])], [(sessions.asked[0].call_id, [1])])
+
+
+@pytest.mark.usefixtures("fast")
+async def test_slots_without_frames_of_a_job_that_has_others_are_released(make: Make, log: Log) -> None:
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0), hint(1), hint(2)])
+    await until(lambda: len(sessions.asked) == 1)
+    log.give(sessions.asked[0], 0, 1, 2)
+    await until(lambda: log.asked > 1)
+
+    log.give(sessions.asked[0], 1)
+    await until(lambda: (sessions.asked[0].call_id, [0, 2]) in sessions.released)
+
+    assert not sessions.ends[0].cancelled()
+    sessions.ends[0].set_result(SparkEnd(data=[{"error": "killed", "code": "SPARK_CANCELLED"}, {"frames": 1}]))
+    await until(lambda: stages.held == 0)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_process_that_is_slow_to_start_is_not_given_up_with_those_that_lost_frames(
+    make: Make, log: Log
+) -> None:
+    sessions = HeldSessions()
+    stages = make(sessions)
+    stages.take([hint(0)])
+    await until(lambda: log.asked > 20)
+
+    assert not sessions.ends[0].cancelled()
+    assert stage_jobs.UNSEEN_SECONDS > stage_jobs.LOST_SECONDS
+    sessions.ends[0].set_result(done())
+    await until(lambda: stages.held == 0)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_slots_of_a_job_that_was_given_up_are_taken_up_again_if_they_are_hinted(make: Make, log: Log) -> None:
+    job = StageJob(call_id="c", owner="w.n-1", given=frozenset({0, 1}), slots={0, 1}, slice_seconds=0.0)
+    stage = StageSlots(first=hint(0), hinted={1})
+    given_up = asyncio.create_task(_nothing())
+    stage.jobs[given_up] = job
+    given_up.cancel()
+    await asyncio.wait([given_up])
+
+    stage.end(given_up)
+
+    assert (stage.waiting, stage.hinted, stage.jobs) == ({1}, set(), {})
+
+
+def test_frames_are_those_of_a_job_by_the_name_of_their_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = StageJob(call_id="c", owner="w.n-1", given=frozenset({0, 1, 2}), slots=set(), slice_seconds=10.0)
+    lost, unseen, late = stage_jobs.LOST_SECONDS, stage_jobs.UNSEEN_SECONDS, stage_jobs.LATE_SECONDS
+    assert not job.is_late(1e9), "it has no seats"
+    job.begin(100.0)
+    assert (job.is_late(109.0 + late), job.is_late(110.0 + late)) == (False, True)
+
+    job.heed({0: "w.n-1-7", 1: "w.n-1-8", 2: "w.n-12-9"}, 200.0)
+    job.heed({0: "w.n-1-7", 1: "w.n-2-3"}, 205.0)
+
+    assert job.left(204.9 + lost) == frozenset()
+    assert job.left(205.0 + lost) == {1}, "another has it"
+    assert job.left(200.0 + unseen) == {1, 2}, "it never had that"
+    job.heed({0: "w.n-1-7", 1: "w.n-1-8"}, 210.0)
+    assert job.left(210.0 + unseen) == {2}
+
+
+async def _nothing() -> set[int]:
+    return set()
+
+
+@pytest.mark.usefixtures("fast")
+async def test_all_jobs_of_a_stage_end_with_it(make: Make) -> None:
     sessions = HeldSessions()
     stages = make(sessions)
     stages.take([hint(0), hint(1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from noetl_adapters.arrow.ipc import ArrowTables
@@ -51,7 +51,9 @@ class Stored:
 
     async def warm(self) -> None: ...
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None: ...
+
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         return SparkEnd(data={"rows": {"_chunks": self._entries}, "status": "success"})
 
     async def stream(self, sink: Counting) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,9 @@ class StandIn:
         if self.problem:
             raise Unavailable(self.problem)
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None: ...
+
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         assert isinstance(call, SparkCall)
         self.asked.append(call)
         if self.hangs:

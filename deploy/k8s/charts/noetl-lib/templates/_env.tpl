@@ -1,13 +1,7 @@
-{{/* The environment of a service: what its profile needs, where it runs, then what the operator adds. */}}
-{{- define "noetl.env" -}}
-{{- $profile := include "noetl.profile" . | fromYaml -}}
-{{- $needs := $profile.needs -}}
-- name: NOETL_INSTANCE
-  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{/* Where a pod runs. */}}
+{{- define "noetl.env.place" -}}
 - name: NOETL_NODE_ID
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
-- name: POD_NAMESPACE
-  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 {{- with .Values.topology }}
 {{- if .cluster }}
 - {name: NOETL_CLUSTER_ID, value: {{ .cluster | quote }}}
@@ -19,6 +13,17 @@
 - {name: NOETL_ZONE, value: {{ .zone | quote }}}
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{/* The environment of a service: what its profile needs, where it runs, then what the operator adds. */}}
+{{- define "noetl.env" -}}
+{{- $profile := include "noetl.profile" . | fromYaml -}}
+{{- $needs := $profile.needs -}}
+- name: NOETL_INSTANCE
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{ include "noetl.env.place" . }}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
 - {name: NOETL_SHARD_COUNT, value: {{ .Values.shardCount | int | quote }}}
 - {name: NOETL_LOG_LEVEL, value: {{ .Values.logLevel | quote }}}
 - {name: NOETL_STOP_SECONDS, value: {{ .Values.stopSeconds | int | quote }}}

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import NoetlError
 from noetl_core.ports.spark import SparkCall, SparkSettings, SparkTasks, SparkWork
 
 from noetl_adapters.spark import framing
+from noetl_adapters.spark.lasting_tasks import LastingTasks
 from noetl_adapters.spark.printed import ThreadOutput
 from noetl_adapters.spark.scheduler_pools import SchedulerPools
 from noetl_adapters.spark.seats import Seats
@@ -47,6 +50,7 @@ class Driver:
         self._sending = threading.Lock()
         self._pools = SchedulerPools()
         self._seats = Seats(lambda: int(spark.sparkContext.defaultParallelism))
+        self._lasting = LastingTasks()
         self._running: dict[str, threading.Event] = {}
         self._cancelled: set[str] = set()
 
@@ -75,6 +79,15 @@ class Driver:
             with contextlib.suppress(Exception):  # a session that ends meanwhile is noticed elsewhere
                 self._spark.sparkContext.cancelJobGroup(call_id)
 
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        """End tasks of a call that hold nothing but these shares; the others go on."""
+        threading.Thread(target=self._release, args=(call_id, shares), daemon=True).start()
+
+    def _release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        for tag in self._lasting.useless(call_id, shares):
+            with contextlib.suppress(Exception):  # as in `_cancel`; whoever released them does it again
+                self._spark.sparkContext.cancelJobsWithTag(tag)
+
     def _run(self, call: SparkWork) -> None:
         from noetl_adapters.spark.failures import describe  # noqa: PLC0415 - as above
 
@@ -86,7 +99,7 @@ class Driver:
                 context.setLocalProperty("spark.scheduler.pool", pool)
                 context.setJobGroup(call.call_id, f"{call.execution_id}/{call.step}", interruptOnCancel=True)
                 answer["data"] = self._ran(call)
-                framing.pack(answer)
+                framing.pack({**answer, "stdout": printed.text()})
             except BaseException as exc:  # SystemExit of user code too: it is their failure, not ours
                 if self._is_jvm_gone(exc):
                     os._exit(JVM_GONE)  # the worker knows what that means for every call
@@ -106,7 +119,14 @@ class Driver:
 
         if isinstance(call, SparkCall):
             return run_call(self._spark, call, scratch=self._scratch)
-        return run_tasks(self._spark, call, self._seats, is_wanted=lambda: call.call_id not in self._cancelled)
+        return run_tasks(
+            self._spark,
+            call,
+            self._seats,
+            self._lasting,
+            is_wanted=lambda: call.call_id not in self._cancelled,
+            began=lambda: self.send({"id": call.call_id, "began": True}),
+        )
 
     def _is_stopped(self) -> bool:
         """Whether user code has ended the session, which is everybody's: the next call gets another."""
@@ -199,6 +219,8 @@ def _serve(driver: Driver, requests: BinaryIO) -> None:
                 os._exit(0)
             case {"cancel": str(call_id)}:
                 driver.cancel(call_id)
+            case {"release": str(call_id), "shares": list(shares)}:
+                driver.release(call_id, shares)
             case {"call": dict(call)}:
                 driver.start(SparkCall(**call))
             case {"tasks": dict(tasks)}:

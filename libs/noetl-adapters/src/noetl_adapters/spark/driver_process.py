@@ -11,11 +11,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
+from noetl_core.canonical import JsonValue
 from noetl_core.errors import Unavailable
 from noetl_core.ports.spark import (
     SparkEnd,
@@ -76,8 +77,9 @@ class SparkReports(Protocol):
 class _Running:
     """A call that waits for its end."""
 
-    def __init__(self, call: SparkWork) -> None:
+    def __init__(self, call: SparkWork, began: Callable[[], None]) -> None:
         self.call = call
+        self.began = began
         self.end: asyncio.Future[SparkEnd] = asyncio.get_running_loop().create_future()
 
 
@@ -135,7 +137,7 @@ class SparkDriver:
         """Start the session now."""
         await self._live_session()
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         """Run a call; who is cancelled here leaves jobs behind that are being cancelled."""
         # Tasks wait for seats of their own: frames must not keep queries waiting.
         async with contextlib.nullcontext() if isinstance(call, SparkTasks) else self._free:
@@ -144,7 +146,7 @@ class SparkDriver:
             except Unavailable as exc:
                 return _failed("SPARK_UNAVAILABLE", exc.message)
             try:
-                running = session.begin(call)
+                running = session.begin(call, began)
             except framing.MessageTooLarge as exc:
                 return SparkEnd(
                     failure=SparkFailure(kind="storage_quota", code="SPARK_CALL_TOO_LARGE", message=str(exc))
@@ -160,6 +162,11 @@ class SparkDriver:
                 raise
             finally:
                 self._reports.ended(outcome)
+
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        """Tell the session; one that is gone has no tasks."""
+        if self._session is not None and self._session.is_alive:
+            self._session.release(call_id, shares)
 
     def _see_off(self, session: _Session, running: _Running) -> None:
         farewell = asyncio.create_task(session.cancel(running, seconds=self._settings.cancel_seconds))
@@ -239,10 +246,10 @@ class _Session:
     def pid(self) -> int:
         return self._process.pid
 
-    def begin(self, call: SparkWork) -> _Running:
+    def begin(self, call: SparkWork, began: Callable[[], None]) -> _Running:
         kind = "tasks" if isinstance(call, SparkTasks) else "call"
         message = framing.pack({kind: dataclasses.asdict(call)})
-        running = self._running[call.call_id] = _Running(call)
+        running = self._running[call.call_id] = _Running(call, began)
         self._write(message)
         return running
 
@@ -255,6 +262,10 @@ class _Session:
                 return
         await self.kill()
 
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        if call_id in self._running:
+            self._send({"release": call_id, "shares": list(shares)})
+
     async def stop(self) -> None:
         """Ask for a good end, and insist on one after a while."""
         self._is_stopping = True
@@ -266,11 +277,14 @@ class _Session:
 
     async def kill(self) -> None:
         """End the driver and its JVM, which are one process group, and see them gone."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_all()
         await self._process.wait()
         await asyncio.gather(*self._listening, return_exceptions=True)
         await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
+
+    def _kill_all(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _send(self, message: dict[str, Any]) -> None:
         self._write(framing.pack(message))
@@ -289,7 +303,11 @@ class _Session:
                 body = await stream.readexactly(framing.body_length(header))
                 self._take(await asyncio.to_thread(json.loads, body) if len(body) > 65536 else json.loads(body))
         except (asyncio.IncompleteReadError, ConnectionError):
-            await self._over()
+            pass
+        except Exception as exc:  # one that says what nobody understands is good for nothing: calls would wait for ever
+            self._reports.said(f"the driver process is ended for what it said: {exc!r}"[:2000])
+            self._kill_all()
+        await self._over()
 
     def _take(self, message: dict[str, Any]) -> None:
         match message:
@@ -300,6 +318,9 @@ class _Session:
                 if call_id in self._running:
                     progress = SparkProgress(stages_done=stages_done, stages=stages, tasks_done=tasks_done, tasks=tasks)
                     self._reports.progress(self._running[call_id].call, progress)
+            case {"id": str(call_id), "began": True}:
+                if call_id in self._running:
+                    self._running[call_id].began()
             case {"id": str(call_id), "end": True}:
                 running = self._running.pop(call_id, None)
                 if running is not None and not running.end.done():
@@ -317,8 +338,7 @@ class _Session:
             if not running.end.done():
                 running.end.set_result(_failed("SPARK_SESSION_LOST", "the Spark session ended under this call"))
         self._running.clear()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # a JVM that has not noticed yet
+        self._kill_all()  # a JVM that has not noticed yet
         await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
     async def _log(self) -> None:

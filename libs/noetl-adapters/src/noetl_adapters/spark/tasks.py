@@ -12,6 +12,7 @@ from pyspark import InheritableThread, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
 from noetl_adapters.spark.failures import describe
+from noetl_adapters.spark.lasting_tasks import LastingTasks
 from noetl_adapters.spark.seats import Seats, Taken
 
 APART: Final = {"NOETL_SPARK_TASKS": "1"}
@@ -22,19 +23,32 @@ So functions of queries, which users write, never run in a process that holds co
 
 
 def run_tasks(
-    spark: SparkSession, tasks: SparkTasks, seats: Seats, *, is_wanted: Callable[[], bool] = lambda: True
+    spark: SparkSession,
+    tasks: SparkTasks,
+    seats: Seats,
+    lasting: LastingTasks,
+    *,
+    is_wanted: Callable[[], bool] = lambda: True,
+    began: Callable[[], None] = lambda: None,
 ) -> JsonValue:
     """What each task gave, or `{"error": …}` for one that died; the pool and the job group are those of the thread."""
     context = _with_processes_apart(spark.sparkContext)
-    with seats.taken(len(tasks.shares), is_wanted=is_wanted) as taken:
+    with seats.taken(len(tasks.shares), user=tasks.execution_id, is_wanted=is_wanted) as taken:
         parts = [list(tasks.shares[number :: taken.count]) for number in range(taken.count)]
         answers: list[JsonObject] = [{} for _ in parts]
         threads = [
-            InheritableThread(target=_run_part, args=(context, tasks, part, answer, taken), daemon=True)
+            InheritableThread(
+                target=_run_part,
+                args=(context, tasks, part, answer),
+                kwargs={"taken": taken, "lasting": lasting},
+                daemon=True,
+            )
             for part, answer in zip(parts, answers, strict=True)
         ]
         for thread in threads:
             thread.start()
+        if threads:
+            began()
         for thread in threads:
             thread.join()
     return list(answers)
@@ -62,16 +76,24 @@ class Part:
 
 
 def _run_part(
-    context: SparkContext, tasks: SparkTasks, part: list[JsonValue], answer: JsonObject, taken: Taken
+    context: SparkContext,
+    tasks: SparkTasks,
+    part: list[JsonValue],
+    answer: JsonObject,
+    *,
+    taken: Taken,
+    lasting: LastingTasks,
 ) -> None:
     try:
-        (given,) = context.parallelize([part], 1).mapPartitions(Part(tasks.function, tasks.common)).collect()
+        with lasting.task(tasks.call_id, part) as tag:
+            context.addJobTag(tag)
+            (given,) = context.parallelize([part], 1).mapPartitions(Part(tasks.function, tasks.common)).collect()
         answer.update(given)
     except Exception as exc:  # a process that was killed, an executor that is gone, a job that was cancelled
         failure = describe(exc, None)
         answer.update(error=failure.message[:500], code=failure.code)
     finally:
-        taken.give_back()
+        taken.give_back(comes_again=bool(answer.get("left")))
 
 
 def _with_processes_apart(context: SparkContext) -> SparkContext:

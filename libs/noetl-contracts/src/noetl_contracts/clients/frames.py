@@ -28,7 +28,7 @@ Named = TypeVar("Named", StageSlot, FrameKey)
 
 
 class FrameClient:
-    """Port `Frames`, served by planners; finds them as the client for commands does."""
+    """Ports `Frames` and `StageHolders`, served by planners; finds them as the client for commands does."""
 
     def __init__(self, owners: CommandClient, *, timeout: float = 10.0) -> None:
         self._owners = owners
@@ -135,6 +135,7 @@ class FrameClient:
         return FrameBeats(
             lost=frozenset[FrameKey]().union(*(one.lost for one in beats)),
             unanswered=frozenset[FrameKey]().union(*(one.unanswered for one in beats)),
+            token=next((one.token for one in beats if one.token), ""),
         )
 
     async def _beat(
@@ -179,6 +180,14 @@ class FrameClient:
             key.execution_id, lambda channel: _stub(channel).Abandon(request, timeout=self._timeout)
         )
         return response.stream_version
+
+    async def holders_of(self, execution_id: int, stage_id: str) -> Mapping[int, str]:
+        """Who has frames of a stage."""
+        request = pb.ListHoldersRequest(stage_id=stage_id)
+        response = await self._owners.call_owner(
+            execution_id, lambda channel: _stub(channel).ListHolders(request, timeout=self._timeout)
+        )
+        return {holder.slot: holder.worker_id for holder in response.holders}
 
 
 def _by_execution(named: Sequence[Named]) -> Mapping[int, list[Named]]:

@@ -177,7 +177,9 @@ def commit(message: pb.CommitResponse | pb.FailResponse) -> FrameCommit:
 def beats_message(beats: FrameBeats) -> pb.HeartbeatResponse:
     """What became of a round of heartbeats, as a message."""
     return pb.HeartbeatResponse(
-        lost=[key_message(one) for one in beats.lost], unanswered=[key_message(one) for one in beats.unanswered]
+        lost=[key_message(one) for one in beats.lost],
+        unanswered=[key_message(one) for one in beats.unanswered],
+        token=beats.token,
     )
 
 
@@ -186,4 +188,5 @@ def beats(message: pb.HeartbeatResponse) -> FrameBeats:
     return FrameBeats(
         lost=frozenset(key(one) for one in message.lost),
         unanswered=frozenset(key(one) for one in message.unanswered),
+        token=message.token,
     )

@@ -121,6 +121,16 @@ class FrameBeats:
 
     lost: frozenset[FrameKey] = field(default_factory=frozenset)
     unanswered: frozenset[FrameKey] = field(default_factory=frozenset)
+    token: str = field(default="", repr=False)
+    """In place of the caller's, if that is a token of a stage and past half of its life."""
+
+
+class StageHolders(Protocol):
+    """Knows who has frames."""
+
+    async def holders_of(self, execution_id: int, stage_id: str) -> Mapping[int, str]:
+        """The worker that has the frame at each slot of a stage; nobody, if it is over or not known."""
+        ...
 
 
 class Frames(Protocol):

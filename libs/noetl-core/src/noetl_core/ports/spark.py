@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -31,7 +31,7 @@ class SparkTasks:
     """A function of an installed package for tasks to run; each gets a share of what there is to do.
 
     `function(common, share, task)` is `module:name` and gives something that JSON can carry; `task` names the attempt
-    at the task, and no other.
+    at the task, and no other. One that gives a `left` which is not empty is about to be followed by another.
     """
 
     call_id: str
@@ -102,9 +102,17 @@ class SparkSessions(Protocol):
         """Start it now; raises `Unavailable` when there is no Java, or Spark does not start."""
         ...
 
-    async def run(self, call: SparkWork) -> SparkEnd:
+    async def run(self, call: SparkWork, *, began: Callable[[], None] = lambda: None) -> SparkEnd:
         """Run a call to its end; cancelling stops its jobs. A session that is gone is a failure that may be retried.
 
         What tasks gave is a list, one entry a task; one that died, whatever the reason, has an `error` instead.
+        `began` is told when tasks have got their seats: until then they only wait.
+        """
+        ...
+
+    def release(self, call_id: str, shares: Sequence[JsonValue]) -> None:
+        """Nobody waits for what tasks of a call do with these shares: a task that has no others is ended.
+
+        It may be one that stands still, so it is killed. Safe to repeat; nothing happens if there is no such task.
         """
         ...

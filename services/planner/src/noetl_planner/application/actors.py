@@ -41,6 +41,7 @@ from noetl_planner.application.asks import (
     Complete,
     EndFrame,
     Heartbeat,
+    LookAtStage,
     Park,
     PassDeadlines,
     StartFrame,
@@ -245,6 +246,12 @@ class Actors:
             fence=fence,
         )
         self._actor(key.execution_id).ask(ask)
+        return await ask.answer
+
+    async def holders_of(self, execution_id: int, stage_id: str) -> Mapping[int, str]:
+        """Who has frames of a stage; port `StageHolders`."""
+        ask = LookAtStage(stage_id=stage_id)
+        self._actor(execution_id).ask(ask)
         return await ask.answer
 
     async def pass_deadlines(

@@ -173,7 +173,15 @@ class AbandonFrame:
     answer: asyncio.Future[int] = field(default_factory=_future)
 
 
-FrameAsk = ClaimFrame | StartFrame | EndFrame | BeatFrame | AbandonFrame
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LookAtStage:
+    """Somebody wants to know who has frames of a stage; the answer is by slot."""
+
+    stage_id: str
+    answer: asyncio.Future[Mapping[int, str]] = field(default_factory=_future)
+
+
+FrameAsk = ClaimFrame | StartFrame | EndFrame | BeatFrame | AbandonFrame | LookAtStage
 Ask = Claim | Complete | TellChunk | Heartbeat | Park | Abandon | PassDeadlines | Steer | FrameAsk
 GUARDED = (Abandon, AbandonFrame, PassDeadlines)
 """Their events may be refused by PostgreSQL's clock or by the asker's fence, so each is an append of its own."""

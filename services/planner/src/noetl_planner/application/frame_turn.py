@@ -32,7 +32,15 @@ from noetl_core.stages.state import EndedFrame, Frame, Stage, attempt_key
 from noetl_core.timestamps import format_time
 from noetl_core.values import replace
 
-from noetl_planner.application.asks import AbandonFrame, BeatFrame, ClaimFrame, EndFrame, FrameAsk, StartFrame
+from noetl_planner.application.asks import (
+    AbandonFrame,
+    BeatFrame,
+    ClaimFrame,
+    EndFrame,
+    FrameAsk,
+    LookAtStage,
+    StartFrame,
+)
 from noetl_planner.application.frame_abandoning import abandonment
 from noetl_planner.application.frame_grants import grant_frame
 from noetl_planner.application.grants import made_at
@@ -68,6 +76,8 @@ class FrameTurns:
                 turn.answers.append((ask, constant(self._beat(turn, ask))))
             case AbandonFrame():
                 turn.answers.append((ask, constant(self._abandon(turn, ask))))
+            case LookAtStage():
+                turn.answers.append((ask, constant(_holders(turn.state, ask.stage_id))))
             case _:
                 assert_never(ask)
 
@@ -268,6 +278,14 @@ class FrameTurns:
         version = turn.state.stream_version
         self._decide_last(turn)
         return version
+
+
+def _holders(state: State, stage_id: str) -> dict[int, str]:
+    """Nobody, of a stage that is over or not known."""
+    stage = stage_of(state.execution, stage_id)
+    if state.execution.status.is_final or stage is None or not stage.is_open:
+        return {}
+    return {frame.slot: frame.worker_id for frame in stage.held}
 
 
 def _held_for(stage: Stage, wanted: StageSlot, worker: Worker) -> Frame | None:

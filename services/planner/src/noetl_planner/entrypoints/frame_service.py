@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 import grpc
 from noetl.frame.v1 import frame_pb2 as pb
 from noetl.frame.v1 import frame_pb2_grpc as pb_grpc
@@ -10,24 +13,27 @@ from noetl_contracts.mapping import frames as mapping
 from noetl_contracts.mapping.events import fence_of, json_object, payload_ref
 from noetl_contracts.mapping.times import moment
 from noetl_core.errors import NotPermitted
-from noetl_core.ids import stage_of_frame
-from noetl_core.ports.frames import Frames
+from noetl_core.ids import execution_of, stage_of_frame
+from noetl_core.ports.frames import FrameBeats, FrameKey, Frames, StageHolders
+from noetl_core.values import replace
 from noetl_servicekit.callers import Role, current_caller
 from noetl_servicekit.stage_tokens import StageCaller
 
 SERVICE_NAME = pb.DESCRIPTOR.services_by_name["FrameService"].full_name
 
 
-def register(server: grpc.aio.Server, frames: Frames) -> None:
+def register(server: grpc.aio.Server, frames: Frames, holders: StageHolders) -> None:
     """Serve the contract."""
-    pb_grpc.add_FrameServiceServicer_to_server(FrameServicer(frames), server)
+    pb_grpc.add_FrameServiceServicer_to_server(FrameServicer(frames, holders), server)
 
 
 class FrameServicer(pb_grpc.FrameServiceServicer):
     """Translates; the actors decide."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, holders: StageHolders, *, now: Callable[[], float] = time.time) -> None:
         self._frames = frames
+        self._holders = holders
+        self._now = now
 
     async def Claim(  # noqa: N802 - named by the contract
         self, request: pb.ClaimRequest, context: grpc.aio.ServicerContext[pb.ClaimRequest, pb.ClaimResponse]
@@ -87,13 +93,20 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
     ) -> pb.HeartbeatResponse:
         """Keep frames."""
         _only_services(*(stage_of_frame(key.frame_id) for key in request.keys))
+        keys = [mapping.key(key) for key in request.keys]
         beats = await self._frames.heartbeat_frames(
             command_mapping.worker(request.worker),
-            [mapping.key(key) for key in request.keys],
+            keys,
             lease_seconds=mapping.lease_of(request.lease_seconds),
             progress={mapping.key(one.key): command_mapping.progress(one.progress_json) for one in request.progress},
         )
-        return mapping.beats_message(beats)
+        return mapping.beats_message(replace(beats, token=self._token_for(beats, keys)))
+
+    def _token_for(self, beats: FrameBeats, keys: Sequence[FrameKey]) -> str:
+        """Whoever keeps a frame may go on for longer than its token; a stage without frames needs none."""
+        caller = current_caller()
+        is_any_kept = any(key not in beats.lost and key not in beats.unanswered for key in keys)
+        return caller.renewed(now=self._now()) if isinstance(caller, StageCaller) and is_any_kept else ""
 
     async def Abandon(  # noqa: N802 - named by the contract
         self, request: pb.AbandonRequest, context: grpc.aio.ServicerContext[pb.AbandonRequest, pb.AbandonResponse]
@@ -108,6 +121,19 @@ class FrameServicer(pb_grpc.FrameServiceServicer):
             fence=fence_of(request.fence),
         )
         return pb.AbandonResponse(stream_version=version)
+
+    async def ListHolders(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListHoldersRequest,
+        context: grpc.aio.ServicerContext[pb.ListHoldersRequest, pb.ListHoldersResponse],
+    ) -> pb.ListHoldersResponse:
+        """Say who has frames of a stage."""
+        _only_services(request.stage_id)
+        execution_id = execution_of(request.stage_id, what="stage_id")
+        holders = await self._holders.holders_of(execution_id, request.stage_id)
+        return pb.ListHoldersResponse(
+            holders=[pb.SlotHolder(slot=slot, worker_id=worker_id) for slot, worker_id in sorted(holders.items())]
+        )
 
 
 def _only_services(*stages: str) -> None:

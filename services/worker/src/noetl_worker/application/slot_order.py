@@ -23,6 +23,7 @@ class SlotOrder:
     """Begins the id under which frames are claimed; the attempt at the task ends it."""
     pool: str
     locator: str
+    """Of the worker, whose slots are where it is; empty if executors are elsewhere, and say so themselves."""
     max_distance: str
     rates: str
     """Where processes of this machine share token buckets; empty if executors are elsewhere."""
@@ -30,12 +31,23 @@ class SlotOrder:
     """For how long new frames are begun."""
     token: str = field(repr=False)
     variables: Mapping[str, str] = field(repr=False)
+    token_seconds: float = 0.0
+    """How long the token is good; heartbeats of frames that are kept bring others."""
+    token_until: float = 0.0
+    """When it ends, in seconds since 1970; 0 if nobody said. It ages while its task waits for a seat."""
     slots: int = 0
     """How many slots the job has, in all of its tasks."""
+    driver_host: str = ""
+    """The worker's host, for executors that may be on the same one; empty if they are its own processes."""
 
     def share_of_rates(self, held: int) -> float:
         """Which part of a rate is for a task with some of the slots: all of it where buckets are shared."""
         return 1.0 if self.rates or self.slots <= held else held / self.slots
+
+    def token_left(self, now: float) -> float:
+        """For how much longer the token is good; never for more than its life, since clocks differ."""
+        left = self.token_until - now if self.token_until else self.token_seconds
+        return max(0.0, min(left, self.token_seconds))
 
     def to_json(self) -> JsonObject:
         """As it is pickled."""
@@ -48,8 +60,11 @@ class SlotOrder:
             "max_distance": self.max_distance,
             "rates": self.rates,
             "slots": self.slots,
+            "driver_host": self.driver_host,
             "slice_seconds": self.slice_seconds,
             "token": self.token,
+            "token_seconds": self.token_seconds,
+            "token_until": self.token_until,
             "variables": dict(self.variables),
         }
 

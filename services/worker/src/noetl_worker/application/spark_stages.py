@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
+from noetl_core.errors import NoetlError
 from noetl_core.ports.commands import CommandKey
 from noetl_core.ports.spark import SparkEnd, SparkSessions, SparkTasks
 from noetl_servicekit.logging import get_logger
 
-from noetl_worker.application.frame_work import slot_key
 from noetl_worker.application.slot_order import SlotOrder, SlotReport
+from noetl_worker.application.stage_jobs import StageHint, StageJob, StageSlots
 from noetl_worker.telemetry import WorkerMetrics
 
 logger = get_logger()
@@ -25,73 +26,18 @@ FIRST_SLICE_SECONDS: Final = 2.0
 SLICE_SECONDS: Final = 10.0
 AGAIN_SECONDS: Final = 1.0
 """Between two jobs of a stage of which the first could do nothing."""
-LATE_SECONDS: Final = 3.0
-"""After its time slice, a job that still runs is waited for no longer: it has a frame that lasts, or stands still."""
 LOOK_SECONDS: Final = 1.0
-JOBS_AT_ONCE: Final = 2
-"""Of one stage: one that is late, and one with the slots that it has let go."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageHint:
-    """A slot of a stage that could have a frame, and where its frames run."""
-
-    execution_id: int
-    stage_id: str
-    slot: int
-    engine: str = ""
-    step: str = ""
-    tenant_id: str = ""
-    organization_id: str = ""
-
-    @property
-    def key(self) -> CommandKey:
-        """The slot, as something to claim."""
-        return slot_key(self.execution_id, stage_id=self.stage_id, slot=self.slot)
-
+LOG_SECONDS: Final = 5.0
+"""How often the log is asked who has the slots of a stage with a late job."""
+ANSWER_SECONDS: Final = 2.0
+"""For that answer: a planner that is silent must not hold up the stage."""
 
 MakeOrder = Callable[[StageHint, str, float], SlotOrder]
 """From a slot of the stage, the name of the owner and the length of the slice."""
 RunHere = Callable[[Sequence[StageHint], str], Awaitable[None]]
 """Slots that Spark cannot run, and why."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Job:
-    slots: set[int]
-    late_at: float
-    """On the clock of the loop."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Stage:
-    first: StageHint
-    waiting: set[int] = field(default_factory=set)
-    jobs: dict[asyncio.Task[set[int]], _Job] = field(default_factory=dict)
-    hinted: set[int] = field(default_factory=set)
-    """Slots of jobs that somebody could have all the same, as the planner says."""
-    task: asyncio.Task[None] | None = None
-
-    @property
-    def running(self) -> set[int]:
-        return {slot for job in self.jobs.values() for slot in job.slots}
-
-    def may_begin(self, now: float) -> bool:
-        """Whether what waits is for another job: those that run begin no frames any more."""
-        return (
-            bool(self.waiting)
-            and len(self.jobs) < JOBS_AT_ONCE
-            and all(job.late_at <= now for job in self.jobs.values())
-        )
-
-    def let_go(self, now: float) -> None:
-        """Slots that late jobs have, and the log does not know of, are free."""
-        for job in self.jobs.values():
-            if job.late_at <= now and len(self.jobs) < JOBS_AT_ONCE:
-                free = job.slots & self.hinted
-                job.slots -= free
-                self.waiting |= free
-                self.hinted -= free
+Holders = Callable[[StageHint], Awaitable[Mapping[int, str]]]
+"""Of the stage of a hint: who has a frame at which slot, as the log says; raises what kept it from being known."""
 
 
 class SparkStages:
@@ -104,6 +50,7 @@ class SparkStages:
         function: str,
         order: MakeOrder,
         otherwise: RunHere,
+        holders: Holders,
         engines: frozenset[str],
         capacity: int,
         metrics: WorkerMetrics,
@@ -112,10 +59,11 @@ class SparkStages:
         self._function = function
         self._order = order
         self._otherwise = otherwise
+        self._holders = holders
         self._engines = engines
         self._capacity = capacity
         self._metrics = metrics
-        self._stages: dict[str, _Stage] = {}
+        self._stages: dict[str, StageSlots] = {}
         self._name = uuid.uuid4().hex[:8]
         self._jobs = 0
         self._is_draining = False
@@ -143,7 +91,7 @@ class SparkStages:
                 refused.add(hint.key)
                 continue
             if stage is None:
-                stage = self._stages[hint.stage_id] = _Stage(first=hint)
+                stage = self._stages[hint.stage_id] = StageSlots(first=hint)
                 stage.task = asyncio.create_task(self._occupy(stage), name=f"stage-{hint.stage_id}")
             stage.waiting.add(hint.slot)
         self._metrics.spark.slots_held(self.held)
@@ -170,11 +118,11 @@ class SparkStages:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    def _stop(self, stage: _Stage) -> None:
+    def _stop(self, stage: StageSlots) -> None:
         if stage.task is not None:
             stage.task.cancel()
 
-    async def _occupy(self, stage: _Stage) -> None:
+    async def _occupy(self, stage: StageSlots) -> None:
         """One job after the other, while some of its slots have work; one that is late does not hold up the next."""
         slice_seconds = FIRST_SLICE_SECONDS
         clock = asyncio.get_running_loop().time
@@ -186,10 +134,9 @@ class SparkStages:
                     slice_seconds = SLICE_SECONDS
                 done, _ = await asyncio.wait(stage.jobs, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    job = stage.jobs.pop(task)
-                    stage.hinted -= job.slots
-                    stage.waiting |= task.result() & job.slots
+                    stage.end(task)
                 stage.let_go(clock())
+                await self._end_useless(stage)
         except asyncio.CancelledError:
             raise
         except Exception:
@@ -203,26 +150,57 @@ class SparkStages:
                 self._stages.pop(stage.first.stage_id, None)
                 self._metrics.spark.slots_held(self.held)
 
-    def _begin(self, stage: _Stage, slice_seconds: float) -> None:
-        now = asyncio.get_running_loop().time()
-        job = _Job(slots=stage.waiting, late_at=now + slice_seconds + LATE_SECONDS)
-        task = asyncio.create_task(self._run_job(stage.first, frozenset(job.slots), slice_seconds))
-        stage.waiting = set()
-        stage.jobs[task] = job
+    async def _end_useless(self, stage: StageSlots) -> None:
+        """Give up tasks of late jobs that hold no frame any more, and have not ended all the same."""
+        clock = asyncio.get_running_loop().time
+        late = {task: job for task, job in stage.jobs.items() if job.is_late(clock())}
+        if not late or clock() < stage.looks_at:
+            return
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                holders = await self._holders(stage.first)
+        except (NoetlError, TimeoutError) as exc:
+            logger.debug("worker.holders_unknown", stage_id=stage.first.stage_id, reason=str(exc))
+            return
+        finally:
+            stage.looks_at = clock() + LOG_SECONDS
+        for task, job in late.items():
+            job.heed(holders, clock())
+            left = job.left(clock())
+            if left and not task.done():
+                logger.warning("worker.slots_left", stage_id=stage.first.stage_id, slots=len(left))
+                if left == job.given:
+                    task.cancel()  # a session that does not end it either is ended
+                else:
+                    self._sessions.release(job.call_id, sorted(left))
 
-    async def _run_job(self, first: StageHint, slots: frozenset[int], slice_seconds: float) -> set[int]:
-        """The slots that are to be taken up again."""
+    def _begin(self, stage: StageSlots, slice_seconds: float) -> None:
         self._jobs += 1
-        name = f"{self._name}-{self._jobs}"
+        first, slots = stage.first, frozenset(stage.waiting)
+        order = replace(self._order(first, f"{self._name}-{self._jobs}", slice_seconds), slots=len(slots))
+        job = StageJob(
+            call_id=f"{first.stage_id}/{self._name}-{self._jobs}",
+            owner=order.owner,
+            given=slots,
+            slots=stage.waiting,
+            slice_seconds=slice_seconds,
+        )
+        stage.waiting = set()
+        stage.jobs[asyncio.create_task(self._run_job(first, job, order))] = job
+
+    async def _run_job(self, first: StageHint, job: StageJob, order: SlotOrder) -> set[int]:
+        """The slots that are to be taken up again."""
         tasks = SparkTasks(
-            call_id=f"{first.stage_id}/{name}",
+            call_id=job.call_id,
             execution_id=str(first.execution_id),
             step=first.step,
             function=self._function,
-            common=replace(self._order(first, name, slice_seconds), slots=len(slots)).to_json(),
-            shares=sorted(slots),
+            common=order.to_json(),
+            shares=sorted(job.given),
         )
-        end = await self._sessions.run(tasks)
+        clock = asyncio.get_running_loop().time
+        end = await self._sessions.run(tasks, began=lambda: job.begin(clock()))
+        job.end()
         reports = [SlotReport.from_json(one) for one in end.data] if isinstance(end.data, list) else []  # type: ignore[arg-type]  # maps
         self._metrics.spark.frames_ran(sum(report.frames for report in reports))
         trouble = _trouble(end, reports)
@@ -230,7 +208,7 @@ class SparkStages:
             code, message = trouble
             logger.warning("worker.spark_job_failed", stage_id=first.stage_id, code=code, reason=message)
             if _is_hopeless(code):
-                await self._otherwise([replace(first, slot=slot) for slot in sorted(slots)], message)
+                await self._otherwise([replace(first, slot=slot) for slot in sorted(job.given)], message)
             elif not any(report.frames for report in reports):
                 await asyncio.sleep(AGAIN_SECONDS)
         return {slot for report in reports for slot in report.left}

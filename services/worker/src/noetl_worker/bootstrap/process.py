@@ -114,6 +114,7 @@ async def start(group: ServiceGroup, values: Mapping[str, str] | None = None) ->
         metrics=metrics,
         slots=slots,
         planned=planned,
+        holders=frames,
         rates=scratch / RATES,
     )
     bus = NatsConnection(

@@ -14,7 +14,8 @@ from noetl_servicekit.logging import get_logger
 
 from noetl_worker.application.running import BEATS_A_LEASE
 from noetl_worker.application.slots import Slots
-from noetl_worker.application.spark_stages import SparkStages, StageHint
+from noetl_worker.application.spark_stages import SparkStages
+from noetl_worker.application.stage_jobs import StageHint
 
 logger = get_logger()
 

@@ -607,6 +607,9 @@ class HeartbeatResponse(_message.Message):
 
     LOST_FIELD_NUMBER: _builtins.int
     UNANSWERED_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """For a caller with a token of a stage that is past half of its life: another one, for the same stage and as long a life. Empty if it is not, or if no attempt was kept."""
     @_builtins.property
     def lost(self) -> _containers.RepeatedCompositeFieldContainer[Global___FrameKey]:
         """Attempts that no longer count: stop their work and discard it."""
@@ -620,10 +623,11 @@ class HeartbeatResponse(_message.Message):
         *,
         lost: _abc.Iterable[Global___FrameKey] | None = ...,
         unanswered: _abc.Iterable[Global___FrameKey] | None = ...,
+        token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "unanswered", b"unanswered"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "token", b"token", "unanswered", b"unanswered"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -694,3 +698,75 @@ class AbandonResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AbandonResponse: _TypeAlias = AbandonResponse  # noqa: Y015
+
+@_typing.final
+class ListHoldersRequest(_message.Message):
+    """Request of ListHolders."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_ID_FIELD_NUMBER: _builtins.int
+    stage_id: _builtins.str
+    """The stage; its id begins with that of its execution."""
+    def __init__(
+        self,
+        *,
+        stage_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage_id", b"stage_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoldersRequest: _TypeAlias = ListHoldersRequest  # noqa: Y015
+
+@_typing.final
+class SlotHolder(_message.Message):
+    """Who has the frame at a slot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOT_FIELD_NUMBER: _builtins.int
+    WORKER_ID_FIELD_NUMBER: _builtins.int
+    slot: _builtins.int
+    """Number of the slot from 0."""
+    worker_id: _builtins.str
+    """The id under which the frame was claimed."""
+    def __init__(
+        self,
+        *,
+        slot: _builtins.int = ...,
+        worker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["slot", b"slot", "worker_id", b"worker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlotHolder: _TypeAlias = SlotHolder  # noqa: Y015
+
+@_typing.final
+class ListHoldersResponse(_message.Message):
+    """Response of ListHolders."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlotHolder]:
+        """Slots with frames; none of a stage that is over, or that nobody knows."""
+
+    def __init__(
+        self,
+        *,
+        holders: _abc.Iterable[Global___SlotHolder] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holders", b"holders"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHoldersResponse: _TypeAlias = ListHoldersResponse  # noqa: Y015

@@ -65,6 +65,11 @@ class FrameServiceStub:
                 request_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonRequest.SerializeToString,
                 response_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonResponse.FromString,
                 _registered_method=True)
+        self.ListHolders = channel.unary_unary(
+                '/noetl.frame.v1.FrameService/ListHolders',
+                request_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersRequest.SerializeToString,
+                response_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersResponse.FromString,
+                _registered_method=True)
 
 
 class FrameServiceServicer:
@@ -113,6 +118,13 @@ class FrameServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListHolders(self, request, context):
+        """Says who has frames of a stage, and at which slots. Appends nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FrameServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +157,11 @@ def add_FrameServiceServicer_to_server(servicer, server):
                     servicer.Abandon,
                     request_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonRequest.FromString,
                     response_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonResponse.SerializeToString,
+            ),
+            'ListHolders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHolders,
+                    request_deserializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersRequest.FromString,
+                    response_serializer=noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +327,33 @@ class FrameService:
             '/noetl.frame.v1.FrameService/Abandon',
             noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonRequest.SerializeToString,
             noetl_dot_frame_dot_v1_dot_frame__pb2.AbandonResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHolders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.frame.v1.FrameService/ListHolders',
+            noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersRequest.SerializeToString,
+            noetl_dot_frame_dot_v1_dot_frame__pb2.ListHoldersResponse.FromString,
             options,
             channel_credentials,
             insecure,

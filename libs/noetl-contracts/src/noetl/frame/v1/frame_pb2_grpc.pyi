@@ -45,6 +45,8 @@ class FrameServiceStub:
     """Keeps frames and says which of them no longer count."""
     Abandon: _grpc.UnaryUnaryMultiCallable[_frame_pb2.AbandonRequest, _frame_pb2.AbandonResponse]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+    ListHolders: _grpc.UnaryUnaryMultiCallable[_frame_pb2.ListHoldersRequest, _frame_pb2.ListHoldersResponse]
+    """Says who has frames of a stage, and at which slots. Appends nothing."""
 
 @_typing.type_check_only
 class FrameServiceAsyncStub(FrameServiceStub):
@@ -63,6 +65,8 @@ class FrameServiceAsyncStub(FrameServiceStub):
     """Keeps frames and says which of them no longer count."""
     Abandon: _aio.UnaryUnaryMultiCallable[_frame_pb2.AbandonRequest, _frame_pb2.AbandonResponse]  # type: ignore[assignment]
     """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+    ListHolders: _aio.UnaryUnaryMultiCallable[_frame_pb2.ListHoldersRequest, _frame_pb2.ListHoldersResponse]  # type: ignore[assignment]
+    """Says who has frames of a stage, and at which slots. Appends nothing."""
 
 class FrameServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands frames to workers and takes what became of them. Served by the planner that owns the execution's shard."""
@@ -114,5 +118,13 @@ class FrameServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_frame_pb2.AbandonResponse, _abc.Awaitable[_frame_pb2.AbandonResponse]]:
         """Gives up an attempt whose worker is silent; refused if the worker was heard of since."""
+
+    @_abc_1.abstractmethod
+    def ListHolders(
+        self,
+        request: _frame_pb2.ListHoldersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frame_pb2.ListHoldersResponse, _abc.Awaitable[_frame_pb2.ListHoldersResponse]]:
+        """Says who has frames of a stage, and at which slots. Appends nothing."""
 
 def add_FrameServiceServicer_to_server(servicer: FrameServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
