@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from noetl_core.errors import InvalidInput
-from noetl_core.locator import Distance, worker_locator
+from noetl_core.locator import Distance, Locator, distance, worker_locator
 from noetl_core.placement import ANYWHERE, Locality, max_distance_of, placed
 
 
@@ -48,6 +48,22 @@ def test_what_a_worker_says_counts_more_than_what_is_known() -> None:
     assert other_zone.distance is Distance.ZONE
     unplaced = placed(locator="", locality=Locality(prefer_node="n1"), source=at("n1"))
     assert unplaced.distance is Distance.NODE
+
+
+def test_how_far_a_worker_is_is_worked_out_once_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[Locator] = []
+
+    def noted(here: Locator, there: Locator) -> Distance:
+        measured.append(here)
+        return distance(here, there)
+
+    monkeypatch.setattr("noetl_core.placement.distance", noted)
+    for _ in range(3):
+        for node in ("waiting-1", "waiting-2"):
+            placement = placed(locator=at(node), locality=ANYWHERE, source=at("made-here"))
+            assert (placement.is_allowed, placement.rank) == (True, 1)
+
+    assert len(measured) == 2
 
 
 def test_a_distance_that_nobody_knows_is_refused() -> None:

@@ -17,6 +17,13 @@ workflow:
 - {step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}
 - {step: b, tool: {kind: noop}}
 """
+FORK = """
+workflow:
+- {step: a, tool: {kind: noop}, next: {spec: {mode: inclusive}, arcs: [{step: b}, {step: c}, {step: d}]}}
+- {step: b, tool: {kind: noop}}
+- {step: c, tool: {kind: noop}}
+- {step: d, tool: {kind: noop}}
+"""
 FRAMES = """
 workflow:
 - {step: load, tool: {kind: noop}, next: {arcs: [{step: each}]}}
@@ -122,3 +129,32 @@ async def test_a_command_is_not_handed_to_who_waits_too_far_away() -> None:
     assert command.step == "b"
     assert await planning.actors.wait_for_commands(far, room=0, held=(), seconds=0.0) == ()
     assert await waits[0] == ()
+
+
+async def test_a_command_is_handed_to_the_nearest_of_those_who_wait_and_many_at_once_go_round() -> None:
+    planning = await Planning().start(FORK)
+    waiting = [worker("n9", zone="z9"), worker("n2"), worker("n1")]
+    waits = [
+        asyncio.create_task(planning.actors.wait_for_commands(one, room=3, held=(), seconds=60.0)) for one in waiting
+    ]
+
+    await run_a(planning, "a", worker("n1"))
+
+    steps = [[command.step for command in await wait] for wait in waits]
+    assert steps == [["c"], ["d"], ["b"]], "the first to the node of what led to it, the others to whose turn it is"
+    claims: list[Mapping[str, Any]] = [
+        one.envelope.meta for one in planning.events() if one.envelope.event_type == "command.claimed"
+    ]
+    distances = [claim["placement"]["distance"] for claim in claims if "placement" in claim]
+    assert distances == ["node", "region", "zone"]
+
+
+async def test_where_nobody_knows_where_data_are_whose_turn_it_is_decides() -> None:
+    planning = await Planning().start(LINE)
+    waiting = [Worker(worker_id="ada"), worker("n1")]
+    waits = [
+        asyncio.create_task(planning.actors.wait_for_commands(one, room=1, held=(), seconds=0.5)) for one in waiting
+    ]
+    await run_a(planning, "a", Worker(worker_id="carl"))
+
+    assert [[command.step for command in await wait] for wait in waits] == [["b"], []]

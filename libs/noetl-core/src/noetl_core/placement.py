@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from noetl_core.errors import InvalidInput, LocatorInvalid
 from noetl_core.locator import Distance, Locator, distance, parse, worker_locator
@@ -53,8 +54,8 @@ class Placement:
     @property
     def distance(self) -> Distance | None:
         """How far the data are from where they are wanted; None if nobody knows."""
-        here, there = _wanted_place(self.worker_locator, self.locality), _parsed(self.source)
-        return None if here is None or there is None else distance(here, there)
+        is_short = len(self.worker_locator) + len(self.source) <= _REMEMBERED_CHARACTERS
+        return (_known_distance if is_short else _distance)(self.worker_locator, self.locality, self.source)
 
     @property
     def is_allowed(self) -> bool:
@@ -65,7 +66,7 @@ class Placement:
     @property
     def rank(self) -> int:
         """For sorting: the nearest first, what nobody knows last."""
-        return list(Distance).index(self.distance or Distance.ANY)
+        return _RANKS[self.distance or Distance.ANY]
 
     def facts(self) -> dict[str, Any]:
         """What `frame.dispatched` and `command.claimed` tell of it."""
@@ -88,6 +89,19 @@ class Placement:
 def placed(*, locator: str, locality: Locality, source: str) -> Placement:
     """Work whose data are at a place that the log tells; what the worker says of it counts more."""
     return Placement(worker_locator=locator, locality=locality, source=locality.source or source)
+
+
+_RANKS: Final = {one: place for place, one in enumerate(Distance)}
+
+
+def _distance(locator: str, locality: Locality, source: str) -> Distance | None:
+    here, there = _wanted_place(locator, locality), _parsed(source)
+    return None if here is None or there is None else distance(here, there)
+
+
+_REMEMBERED_CHARACTERS: Final = 1_024
+_known_distance = lru_cache(maxsize=16_384)(_distance)
+"""A turn asks it of all workers that wait, and it stays as it is as long as they stand where they do."""
 
 
 def _wanted_place(locator: str, locality: Locality) -> Locator | None:

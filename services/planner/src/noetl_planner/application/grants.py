@@ -64,6 +64,18 @@ def placement_of(state: State, command: Command, worker: Worker) -> Placement:
     return placed(locator=worker.locator, locality=worker.locality, source=source)
 
 
+def rank_of(state: State, command: Command, worker: Worker, *, by_distance: bool) -> int | None:
+    """How early a worker that waits is given a command: 0 is at once, None never.
+
+    Many commands at once do not go by distance: they are not to queue at the one node that has what led to them,
+    while other nodes have nothing to do.
+    """
+    placement = placement_of(state, command, worker)
+    if not placement.is_allowed:
+        return None
+    return placement.rank if by_distance else 0
+
+
 def known_results(execution: Execution) -> Mapping[str, Mapping[str, Any]]:
     """The result of each step that has one."""
     return {name: step.result for name, step in execution.steps.items() if step.result is not None}

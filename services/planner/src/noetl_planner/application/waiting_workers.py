@@ -36,7 +36,7 @@ class Waiter:
 
 
 class WaitingWorkers:
-    """First come, first served, one command each in turns.
+    """First come, first served, one command each in turns, but for those whom a rank puts first.
 
     A claim that its worker may not have heard of is remembered as long as a lease lasts, and told again when the worker
     comes without it: answers get lost, and whoever claimed it may have been another planner.
@@ -75,13 +75,20 @@ class WaitingWorkers:
             self._leave(waiter)
         return tuple(waiter.granted)
 
-    def pick(self, pool: str, *, suits: Callable[[Worker], bool] = lambda worker: True) -> Waiter | None:
-        """Somebody with room for a command of this pool; to be told with `hand_over` or `put_back`."""
-        waiting = self._pools.get(pool, ())
-        for waiter in waiting:
-            if not waiter.is_over and waiter.room > 0 and suits(waiter.worker):
+    def pick(self, pool: str, *, rank: Callable[[Worker], int | None] = lambda worker: 0) -> Waiter | None:
+        """Somebody with room for a command of this pool; to be told with `hand_over` or `put_back`.
+
+        The lowest rank first, of equals whose turn it is; None is for who may not have it.
+        """
+        waiter, lowest = None, None
+        for one in self._pools.get(pool, ()):
+            if one.is_over or one.room <= 0 or (found := rank(one.worker)) is None:
+                continue
+            if lowest is None or found < lowest:
+                waiter, lowest = one, found
+            if lowest == 0:
                 break
-        else:
+        if waiter is None:
             return None
         self._pools[pool].remove(waiter)
         self._pools[pool].append(waiter)
