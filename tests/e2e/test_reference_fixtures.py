@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from noetl_testkit.conformance import Came, Case, run_all
+from noetl_testkit.limited_api import ITEMS_A_PAGE, PAGES, Counts, limited_api
 from noetl_testkit.local_stack import LocalStack
 from noetl_testkit.web_server import web_server
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,6 +24,9 @@ ELSEWHERE = ("loop_state_recovery", "minio_large_result")
 """Where a worker is killed, and where payloads are in a bucket: `test_loops_survive`, `test_stack_on_object_store`."""
 TOGETHER = sorted(file.stem for file in FOLDER.glob("*.yaml") if file.stem not in (*COUNTED, *ELSEWHERE))
 FRAMES = 4
+REPLICAS, REQUESTS_PER_SECOND = 3, 50
+"""Of the API that the flows of patients call."""
+Ran = tuple[Mapping[str, Came], Counts]
 
 
 def run(stack: LocalStack, names: list[str], web: str, **payload: Any) -> Mapping[str, Came]:
@@ -46,10 +50,16 @@ def database(stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> str
 
 
 @pytest.fixture(scope="module")
-def came(stack: LocalStack, database: str, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Came]:
+def ran(stack: LocalStack, database: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("volume")
-    with web_server() as web:
-        return run(stack, TOGETHER, web, directory=str(folder))
+    limits = {"replicas": REPLICAS, "requests_per_second": REQUESTS_PER_SECOND}
+    with web_server() as web, limited_api(**limits) as api:
+        return run(stack, TOGETHER, web, directory=str(folder), apis=list(api.addresses)), api.counts()
+
+
+@pytest.fixture
+def came(ran: Ran) -> Mapping[str, Came]:
+    return ran[0]
 
 
 def events_of(one: Came) -> Counter[str]:
@@ -66,10 +76,31 @@ def test_every_fixture_completes(name: str, came: Mapping[str, Came]) -> None:
 
 def test_pft_flow_has_every_patient_of_every_facility_and_kind(came: Mapping[str, Came]) -> None:
     assert came["pft_flow"].results["validate"]["rows"] == [
-        {"facility": facility, "kind": kind, "done": 10}
+        {"facility": facility, "kind": kind, "done": 60}
         for facility in (1, 2)
         for kind in ("assessments", "medications")
     ]
+
+
+def test_what_a_replica_refuses_above_its_rate_is_asked_again_until_every_row_has_one_answer(ran: Ran) -> None:
+    _, counts = ran
+    flow = {
+        f"/patients/{patient}/{kind}?facility={facility}": 1
+        for facility in (1, 2)
+        for patient in range(1, 61)
+        for kind in ("assessments", "medications")
+    }
+    pages = {
+        f"/patients/{patient}/pages" + (f"?after={page}" if page else ""): 1
+        for patient in range(12)
+        for page in range(PAGES)
+    }
+
+    assert len(counts.refused) == REPLICAS
+    assert all(counts.refused), "each was above its rate"
+    by_frames = counts.answered.pop("/patients/assessments")
+    assert dict(counts.answered) == flow | pages
+    assert 3 <= by_frames < 60, "a request for each frame"
 
 
 def test_pft_flow_by_cursor_leaves_no_row_behind_and_claims_frames_not_rows(came: Mapping[str, Came]) -> None:
@@ -83,7 +114,7 @@ def test_pft_flow_by_cursor_leaves_no_row_behind_and_claims_frames_not_rows(came
 
 
 def test_pages_are_followed_for_every_row(came: Mapping[str, Came]) -> None:
-    assert came["pft_page_continuation"].results["sum"] == {"items": 12 * 5, "pages": 12 * 3}
+    assert came["pft_page_continuation"].results["sum"] == {"items": 12 * PAGES * ITEMS_A_PAGE, "pages": 12 * PAGES}
 
 
 def test_five_commands_are_issued_for_five_items_and_five_end_whatever_the_tool(came: Mapping[str, Came]) -> None:
