@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from noetl_adapters.lake.lake_files import DirectoryLake
 from noetl_adapters.lake.parquet_events import ParquetEvents
+from noetl_adapters.lake.write_slice import InlineSlices, write_slice
 from noetl_cli.lake.check import check_lake
-from noetl_cli.lake.export import Exported, LakeExport
-from noetl_core.errors import AlreadyExists, Corrupt
+from noetl_cli.lake.export import Exported, LakeExport, Missing
+from noetl_core.errors import AlreadyExists, Corrupt, Unavailable
+from noetl_core.lake.manifest import EVENTS, MANIFESTS, PENDING
+from noetl_core.lake.slices import Slice, WrittenSlice, cut
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.streams import StreamHead, StreamPage
 from noetl_testkit.compliance.event_log import ACME, RIVAL, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
 
@@ -32,30 +37,39 @@ class Killed(BaseException):
     """Nothing after this runs, as after kill -9."""
 
 
-class DyingLake(DirectoryLake):
-    """Is killed before, or just after, its nth change."""
+class DisturbedLake(DirectoryLake):
+    """Something happens before, or just after, its nth change."""
 
-    def __init__(self, root: Path, *, dies_at: int, after: bool) -> None:
+    def __init__(self, root: Path, happens: Callable[[], None], *, at: int, after: bool) -> None:
         super().__init__(root)
-        self._left = dies_at
+        self._happens = happens
+        self.left = at
         self._after = after
 
     def write(self, path: str, data: bytes) -> None:
-        self._change(lambda: super(DyingLake, self).write(path, data))
+        self._change(lambda: super(DisturbedLake, self).write(path, data))
 
     def create(self, path: str, data: bytes) -> None:
-        self._change(lambda: super(DyingLake, self).create(path, data))
+        self._change(lambda: super(DisturbedLake, self).create(path, data))
 
     def move(self, path: str, target: str) -> None:
-        self._change(lambda: super(DyingLake, self).move(path, target))
+        self._change(lambda: super(DisturbedLake, self).move(path, target))
+
+    def remove(self, path: str) -> None:
+        self._change(lambda: super(DisturbedLake, self).remove(path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        self._left -= 1
-        if self._left == 0 and not self._after:
-            raise Killed
+        self.left -= 1
+        now = self.left == 0
+        if now and not self._after:
+            self._happens()
         change()
-        if self._left == 0:
-            raise Killed
+        if now and self._after:
+            self._happens()
+
+
+def is_killed() -> None:
+    raise Killed
 
 
 class Clock:
@@ -79,7 +93,8 @@ async def some_log() -> InMemoryEventLog:
 
 
 async def export(log: InMemoryEventLog, lake: DirectoryLake, *, scope: Scope | None = None) -> Exported:
-    return await LakeExport(log, log, lake, ParquetEvents(), scope=scope, batch_events=30, positions_every=2).run()
+    one = LakeExport(lake, ParquetEvents(), scope=scope, batch_events=30, positions_every=2)
+    return await one.run(await one.look(log), InlineSlices(log, lake, ParquetEvents()))
 
 
 def files_in(root: Path) -> list[Path]:
@@ -106,14 +121,13 @@ async def test_an_export_that_is_killed_at_any_change_goes_on_and_has_every_even
         dies_at += 1
         root = tmp_path / str(dies_at)
         try:
-            await export(log, DyingLake(root, dies_at=dies_at, after=after))
+            await export(log, DisturbedLake(root, is_killed, at=dies_at, after=after))
         except Killed:
             assert max(exported_events(root).values(), default=0) <= 1, "what is seen before it goes on"
             await export(log, DirectoryLake(root))
         else:
             break
-        assert exported_events(root) == appended_events(log)
-        assert check_lake(DirectoryLake(root), ParquetEvents()).problems == []
+        assert_whole(root, log)
     assert dies_at > 10
 
 
@@ -133,16 +147,141 @@ async def test_what_has_happened_since_is_added(tmp_path: Path) -> None:
     assert {path.parent.parent.name for path in files} == {"tenant_id=acme", "tenant_id=rival"}
 
 
-async def test_of_two_exports_at_once_one_goes_on_and_nothing_is_doubled(tmp_path: Path) -> None:
-    log, lake = await some_log(), DirectoryLake(tmp_path)
-    slow = LakeExport(log, _AfterAnother(log, tmp_path), lake, ParquetEvents(), scope=None, batch_events=30)
-    with pytest.raises(AlreadyExists):
-        await slow.run()
+@pytest.mark.parametrize("ahead", [False, True], ids=["both began from nothing", "the other looks when it comes"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_of_two_exports_at_once_one_goes_on_and_nothing_is_doubled(
+    tmp_path: Path, after: bool, ahead: bool
+) -> None:
+    """Whatever the one was about to do when the other came: both write the same files, and one of them counts."""
+    log = await some_log()
+    gave_way = 0
+    for at in range(1, 100):
+        root = tmp_path / str(at)
+        other = LakeExport(DirectoryLake(root), ParquetEvents(), scope=None, batch_events=30, positions_every=2)
+        seen = None if ahead else await other.look(log)
 
-    assert exported_events(tmp_path) == appended_events(log)
+        def other_export(root: Path = root, other: LakeExport = other, seen: Missing | None = seen) -> None:
+            run_apart(other, seen, log, DirectoryLake(root))
+
+        lake = DisturbedLake(root, other_export, at=at, after=after)
+        try:
+            await export(log, lake)
+        except AlreadyExists:
+            gave_way += 1
+        if lake.left > 0:
+            break
+        await export(log, DirectoryLake(root))
+        assert_whole(root, log)
+    assert 0 < gave_way < at, "each of them came second at some point"
+
+
+def run_apart(one: LakeExport, seen: Missing | None, log: InMemoryEventLog, lake: DirectoryLake) -> None:
+    """In a loop of its own, from within another export; which of them is told that it came second does not matter."""
+
+    async def both() -> None:
+        with suppress(AlreadyExists):
+            await one.run(seen or await one.look(log), InlineSlices(log, lake, ParquetEvents()))
+
+    thread = threading.Thread(target=lambda: asyncio.run(both()))
+    thread.start()
+    thread.join()
+
+
+def assert_whole(root: Path, log: InMemoryEventLog) -> None:
+    """Every event once, proved, and nothing beside it."""
+    lake = DirectoryLake(root)
+    assert exported_events(root) == appended_events(log)
     assert check_lake(lake, ParquetEvents()).problems == []
-    await export(log, lake)
-    assert lake.list("_lake/pending") == []
+    assert [*lake.list(PENDING), *lake.list_unfinished("")] == []
+
+
+class Backwards:
+    """Three slices at once, as tasks may do it, and the one whose turn it is ends last."""
+
+    at_once = 3
+
+    def __init__(self, log: InMemoryEventLog, lake: DirectoryLake, *, fails: int = 0) -> None:
+        self._inline = InlineSlices(log, lake, ParquetEvents())
+        self._fails = fails
+        self._ended = {batch: asyncio.Event() for batch in (2, 3)}
+
+    async def write(self, one: Slice) -> WrittenSlice:
+        if one.batch + 1 in self._ended:
+            await self._ended[one.batch + 1].wait()
+        if one.batch == self._fails:
+            raise Unavailable("api is away")
+        written = await self._inline.write(one)
+        self._ended.get(one.batch, asyncio.Event()).set()
+        return written
+
+
+async def test_slices_that_end_in_another_order_count_in_theirs(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path / "one")
+    one = LakeExport(lake, ParquetEvents(), scope=None, batch_events=30, positions_every=2)
+    await one.run(await one.look(log), Backwards(log, lake))
+    await export(log, DirectoryLake(tmp_path / "other"))
+
+    assert_whole(tmp_path / "one", log)
+    assert bytes_of(tmp_path / "one") == bytes_of(tmp_path / "other"), "whoever writes them"
+
+
+async def test_what_comes_before_a_slice_that_fails_counts_and_the_rest_is_done_by_the_next_run(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    one = LakeExport(lake, ParquetEvents(), scope=None, batch_events=30, positions_every=2)
+    with pytest.raises(Unavailable, match="api is away"):
+        await one.run(await one.look(log), Backwards(log, lake, fails=4))
+
+    assert exported_events(tmp_path).total() == 90
+    assert (await export(log, lake)).events == 14
+    assert_whole(tmp_path, log)
+
+
+async def test_files_that_only_a_task_can_see_are_never_counted(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path / "lake")
+    one = LakeExport(lake, ParquetEvents(), scope=None)
+    with pytest.raises(Unavailable, match="share the lake's place"):
+        await one.run(await one.look(log), InlineSlices(log, DirectoryLake(tmp_path / "other"), ParquetEvents()))
+
+    assert lake.list(MANIFESTS) == []
+
+
+async def test_a_slice_of_large_events_becomes_several_files_which_are_the_same_each_time(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    seen = await LakeExport(lake, ParquetEvents(), scope=None).look(log)
+    (one,) = cut(seen.ranges, events=1000, first_batch=1)
+    size = max(len(event.body) for stream in log.streams.values() for event in stream.events)
+
+    whole = await write_slice(log, lake, ParquetEvents(), one)
+    parts = await write_slice(log, lake, ParquetEvents(), one, file_bytes=10 * size)
+    again = await write_slice(log, lake, ParquetEvents(), one, file_bytes=10 * size)
+
+    assert len(whole.files) < 4
+    assert len(parts.files) >= 10
+    assert parts == again
+    assert sum(file.rows for file in parts.files) == 104
+    assert max(file.rows for file in parts.files) <= 20
+
+
+@pytest.mark.parametrize("batch_events", [7, 1000], ids=["cut", "whole"])
+async def test_a_history_that_somebody_changed_is_not_taken_for_one_that_nobody_did(
+    tmp_path: Path, batch_events: int
+) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    execution_id, stream = next(iter(log.streams.items()))
+    foreign = next(reversed(log.streams.values()))
+    for victim in range(1, 26):
+        events = list(stream.events)
+        stream.events[victim] = foreign.events[victim]
+        one = LakeExport(lake, ParquetEvents(), scope=None, batch_events=batch_events)
+        with pytest.raises(Corrupt, match=f"execution {execution_id}"):
+            await one.run(await one.look(log), InlineSlices(log, lake, ParquetEvents()))
+        stream.events[:] = events
+        for path in (*lake.list(MANIFESTS), *lake.list(EVENTS)):
+            lake.remove(path)
+
+
+def bytes_of(root: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(root)): file.read_bytes() for file in files_in(root)}
 
 
 async def test_a_lake_of_one_tenant_holds_nobody_elses_and_is_not_taken_for_anothers(tmp_path: Path) -> None:
@@ -171,21 +310,3 @@ async def test_a_lake_that_somebody_touched_is_told_from_one_that_nobody_did(tmp
 
 def _about(problems: Sequence[str], file: Path) -> list[str]:
     return [problem.partition(": ")[2] for problem in problems if file.name in problem]
-
-
-class _AfterAnother:
-    """Streams that are listed while another export does all of the work."""
-
-    def __init__(self, log: InMemoryEventLog, root: Path) -> None:
-        self._log = log
-        self._root = root
-
-    async def list_streams(
-        self, scope: Scope | None, *, after: int = 0, moved_since: datetime | None = None, limit: int = 1000
-    ) -> StreamPage:
-        page = await self._log.list_streams(scope, after=after, moved_since=moved_since, limit=limit)
-        await export(self._log, DirectoryLake(self._root))
-        return page
-
-    async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
-        return await self._log.find_stream(scope, execution_id)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,11 +34,11 @@ class DirectoryLake:
     def create(self, path: str, data: bytes) -> None:
         """A hard link takes the name only if it is free."""
         target = self._target(path)
-        aside = target.with_name(f"{target.name}{_CLAIM}{os.getpid()}")
+        aside = _beside(target, _CLAIM)
         self._put(aside, data)
         try:
             os.link(aside, target)
-        except FileExistsError as exc:
+        except (FileExistsError, FileNotFoundError) as exc:  # ours is removed by nobody who has not taken the name
             raise AlreadyExists(f"another export has written {path}") from exc
         finally:
             aside.unlink(missing_ok=True)
@@ -57,26 +58,37 @@ class DirectoryLake:
         """All of a file."""
         return (self._root / path).read_bytes()
 
-    def list(self, prefix: str) -> list[str]:
+    def size(self, path: str) -> int:
+        """From the file system."""
+        return (self._root / path).stat().st_size
+
+    def list(self, prefix: str) -> Sequence[str]:
         """Files below a directory."""
-        found = (self._root / prefix).rglob("*")
-        return sorted(
-            str(file.relative_to(self._root))
-            for file in found
-            if file.is_file() and not file.name.startswith(_TEMPORARY) and _CLAIM not in file.name
-        )
+        return [path for path in self._all_below(prefix) if not _is_unfinished(path)]
+
+    def list_unfinished(self, prefix: str) -> Sequence[str]:
+        """Temporary names below a directory."""
+        return [path for path in self._all_below(prefix) if _is_unfinished(path)]
 
     def remove(self, path: str) -> None:
         """Harmless when it is not there."""
         with suppress(FileNotFoundError):
             (self._root / path).unlink()
 
+    def _all_below(self, prefix: str) -> Sequence[str]:
+        found = (self._root / prefix).rglob("*")
+        return sorted(str(file.relative_to(self._root)) for file in found if file.is_file())
+
     def _put(self, target: Path, data: bytes) -> None:
-        aside = target.with_name(f"{_TEMPORARY}{os.getpid()}-{target.name}")
-        aside.unlink(missing_ok=True)  # of a process with our number that was killed
-        file = NewFile(aside)
-        file.write(data)
-        file.move_to(target)
+        # No two writers share it, on whatever machine they are: one could otherwise rename half of another's file.
+        file = NewFile(_beside(target, _TEMPORARY))
+        try:
+            file.write(data)
+            file.move_to(target)
+        except FileNotFoundError as exc:
+            raise AlreadyExists(f"another export is ahead, and has removed {file.path.name}") from exc
+        finally:
+            file.discard()
 
     def _target(self, path: str) -> Path:
         target = self._root / path
@@ -115,9 +127,17 @@ class BucketLake:
         size, _ = self._bucket.size_and_time(path)
         return self._bucket.read(path, 0, size)
 
-    def list(self, prefix: str) -> list[str]:
+    def size(self, path: str) -> int:
+        """From the headers of an object."""
+        return self._bucket.size_and_time(path)[0]
+
+    def list(self, prefix: str) -> Sequence[str]:
         """Objects below a prefix."""
         return self._bucket.list_keys(prefix)
+
+    def list_unfinished(self, prefix: str) -> Sequence[str]:
+        """None: an object appears whole."""
+        return ()
 
     def remove(self, path: str) -> None:
         """Harmless when it is not there."""
@@ -132,3 +152,11 @@ def open_lake(place: str, environment: Mapping[str, str]) -> LakeFiles:
     if scheme not in ("", "file"):
         raise InvalidInput(f"a lake is a directory or an address that begins with {', '.join(SCHEMES)}, not {place!r}")
     return DirectoryLake(Path(urlsplit(place).path if scheme else place).absolute())
+
+
+def _beside(target: Path, kind: str) -> Path:
+    return target.with_name(f"{target.name}{kind}{secrets.token_hex(8)}")
+
+
+def _is_unfinished(path: str) -> bool:
+    return any(kind in path.rpartition("/")[2] for kind in (_TEMPORARY, _CLAIM))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from noetl_core.envelope import StoredEvent
+from noetl_core.lake.slices import Slice, WrittenSlice
 
 
 class LakeFiles(Protocol):
@@ -23,8 +24,16 @@ class LakeFiles(Protocol):
         """All of a file."""
         ...
 
+    def size(self, path: str) -> int:
+        """In bytes; raises `FileNotFoundError`."""
+        ...
+
     def list(self, prefix: str) -> Sequence[str]:
         """Files below a directory, in the order of their names."""
+        ...
+
+    def list_unfinished(self, prefix: str) -> Sequence[str]:
+        """What somebody was stopped while writing, or writes now; never among those that `list` gives."""
         ...
 
     def move(self, path: str, target: str) -> None:
@@ -53,4 +62,20 @@ class LakeFormat(Protocol):
 
     def decode_positions(self, data: bytes) -> dict[int, int]:
         """What was encoded."""
+        ...
+
+
+class SliceWriter(Protocol):
+    """Reads the events of slices and writes them aside, wherever that is done."""
+
+    @property
+    def at_once(self) -> int:
+        """How many slices it wants to be given before the first of them is done."""
+        ...
+
+    async def write(self, one: Slice) -> WrittenSlice:
+        """Its files are whole and wait for their manifest; doing it again gives the same ones.
+
+        Raises `Corrupt` if the log does not have these events, or not as they were sealed.
+        """
         ...

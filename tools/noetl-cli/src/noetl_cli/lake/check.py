@@ -52,7 +52,7 @@ def _check_batch(
     chains: dict[int, ChainCheck],
     report: LakeReport,
 ) -> Iterator[str]:
-    """An execution may have several files in a batch: those of different dates, which come in their order."""
+    """An execution may have several files in a batch, of different dates or of much data; they come in their order."""
     for file in manifest.files:
         try:
             data = files.read(file.path)

@@ -1,6 +1,5 @@
 """`noetl lake export` and `noetl lake verify`."""
 
-import asyncio
 import os
 import sys
 import time
@@ -9,13 +8,15 @@ from dataclasses import asdict
 import click
 from noetl_adapters.lake.lake_files import open_lake
 from noetl_adapters.lake.parquet_events import ParquetEvents
+from noetl_adapters.spark.jobs import SparkJobs, job_settings
 from noetl_core.errors import Corrupt
-from noetl_core.ports.event_log import Scope
 
-from noetl_cli.connection import FindServer, Server, connected, takes_server
+from noetl_cli.connection import FindServer, takes_server
+from noetl_cli.lake.bring_up import SPARK_FROM_EVENTS, Engine, Export, bring_up
 from noetl_cli.lake.check import check_lake
-from noetl_cli.lake.export import BATCH_EVENTS, Exported, LakeExport
+from noetl_cli.lake.export import BATCH_EVENTS, Exported
 from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.spark_options import takes_spark
 from noetl_cli.tenants import named_tenant
 
 
@@ -27,45 +28,69 @@ def lake() -> None:
 @lake.command()
 @click.argument("place", metavar="DIR|URL")
 @click.option("--tenant", metavar="TENANT/ORG", help="Whose events; without it, all that the token may see.")
-@click.option("--batch-events", default=BATCH_EVENTS, show_default=True, type=click.IntRange(min=1, max=200_000))
+@click.option(
+    "--batch-events",
+    default=BATCH_EVENTS,
+    show_default=True,
+    type=click.IntRange(min=1, max=200_000),
+    help="Events of a batch, which one task reads and writes.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "spark", "inline"]),
+    default="auto",
+    show_default=True,
+    help=f"Spark, or this process alone; auto takes Spark from {SPARK_FROM_EVENTS:,} new events on, if it is here.",
+)
+@takes_spark
 @output_option
 @takes_server
-def export(*, place: str, tenant: str | None, batch_events: int, output: Output, find_server: FindServer) -> None:
+def export(
+    *,
+    place: str,
+    tenant: str | None,
+    batch_events: int,
+    engine: Engine,
+    jobs: int | None,
+    master: str,
+    memory: str,
+    output: Output,
+    find_server: FindServer,
+) -> None:
     """Bring a lake up to the log: new events only, each exactly once.
 
     Files are in events/tenant_id=…/date=…/, with the date on which the log took the events. Repeat it to add what has
-    happened since; an export that was stopped goes on where its last batch ended.
+    happened since; an export that was stopped goes on where its last batch ended. With much to add it runs as Spark
+    jobs, on as many processors as there are; executors of a cluster need NoETL installed, api reachable, and the same
+    place for the lake: a bucket, or a directory that all of them share.
 
     \b
     Examples:
       noetl lake export ./lake
       noetl lake export s3://bucket/lake --tenant acme/ops
+      noetl lake export s3://bucket/lake --engine spark --master spark://HOST:7077
       duckdb -c "select event_type, count(*) from read_parquet('lake/events/*/*/*.parquet') group by 1"
     """
+    asked = Export(
+        place=place,
+        scope=named_tenant(tenant),
+        engine=engine,
+        batch_events=batch_events,
+        jobs=jobs or 0,
+        master=master,
+    )
+    server = find_server()
     began = time.monotonic()
-    done = asyncio.run(_export(find_server(), place, named_tenant(tenant), batch_events))
-    seconds = time.monotonic() - began
+    with SparkJobs(job_settings(master=master, jobs=jobs or 0, memory=memory)) as spark:
+        done, used = bring_up(server, asked, spark, _show_progress)
+        seconds = time.monotonic() - began
     if output is Output.JSON:
-        echo_json({**asdict(done), "seconds": round(seconds, 3)})
+        echo_json({**asdict(done), "engine": used, "seconds": round(seconds, 3)})
         return
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
     rate = f", {done.events / seconds:,.0f} events/s" if done.events else ""
     click.echo(f"{done.events} events of {done.executions} executions in {done.files} files{rate}")
-
-
-async def _export(server: Server, place: str, scope: Scope | None, batch_events: int) -> Exported:
-    async with connected(server) as clients:
-        one_lake = LakeExport(
-            clients.events,
-            clients.evidence,
-            open_lake(place, os.environ),
-            ParquetEvents(),
-            scope=scope,
-            batch_events=batch_events,
-            report=_show_progress,
-        )
-        return await one_lake.run()
 
 
 @lake.command()

@@ -1,44 +1,42 @@
 """Exports the log to a lake: resumable, and every event in exactly one file.
 
-A batch is written aside, counts with its manifest, and is given its place afterwards: readers of the files see nothing
-of a batch that does not count. Whoever is stopped at any point goes on from the last manifest; of two exporters at
-once one takes each manifest, and the other begins again.
+What is missing is cut into slices. Each is written aside, wherever its writer does that, counts with its manifest, and
+is given its place afterwards: readers of the files see nothing of a batch that does not count. Whoever is stopped at
+any point goes on from the last manifest; of two exporters at once one takes each manifest, and the other begins again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from noetl_core.canonical import sha256_hex
-from noetl_core.envelope import StoredEvent
-from noetl_core.errors import AlreadyExists, Corrupt
+from noetl_core.errors import AlreadyExists, Unavailable
 from noetl_core.lake.manifest import (
     MANIFESTS,
     PENDING,
     LakeFile,
     Manifest,
     Progress,
-    event_path,
     follow,
     never_counted,
     pending_path,
     positions_path,
 )
-from noetl_core.ports.event_log import EventLog, Scope
-from noetl_core.ports.lake import LakeFiles, LakeFormat
-from noetl_core.ports.streams import StreamHead, StreamPage, Streams
+from noetl_core.lake.slices import Slice, VersionRange, WrittenSlice, check_joint, cut, missing_ranges
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.lake import LakeFiles, LakeFormat, SliceWriter
+from noetl_core.ports.streams import Streams
 
 OVERLAP: Final = timedelta(seconds=15)
 """Transactions last at most 5 s, so no head that committed late can hide behind this."""
 BATCH_EVENTS: Final = 20_000
 BATCHES_BETWEEN_POSITIONS: Final = 64
 _PAGE: Final = 1000
-_READS: Final = 16
-"""Executions that are read at once."""
 
 
 @dataclass(slots=True)
@@ -52,18 +50,19 @@ class Exported:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Batch:
-    events: dict[tuple[str, str], list[StoredEvent]] = field(default_factory=dict)
-    positions: dict[int, int] = field(default_factory=dict)
-    count: int = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """How far a lake has come, and what the log has beyond it."""
 
-    def add(self, head: StreamHead, events: Iterable[StoredEvent]) -> None:
-        for event in events:
-            date = event.ingest_time.astimezone(UTC).date().isoformat()
-            self.events.setdefault((head.tenant_id, date), []).append(event)
-            self.positions[head.execution_id] = event.stream_version
-            self.count += 1
+    progress: Progress
+    ranges: Sequence[VersionRange]
+    seen_at: datetime
+    """Of the database, before the first head was read."""
+
+    @property
+    def events(self) -> int:
+        """Of all executions."""
+        return sum(one.events for one in self.ranges)
 
 
 class LakeExport:
@@ -71,8 +70,6 @@ class LakeExport:
 
     def __init__(
         self,
-        log: EventLog,
-        streams: Streams,
         files: LakeFiles,
         format: LakeFormat,  # noqa: A002 - the format of the lake
         *,
@@ -81,8 +78,6 @@ class LakeExport:
         positions_every: int = BATCHES_BETWEEN_POSITIONS,
         report: Callable[[Exported], None] = lambda done: None,
     ) -> None:
-        self._log = log
-        self._streams = streams
         self._files = files
         self._format = format
         self._scope = scope
@@ -90,53 +85,42 @@ class LakeExport:
         self._positions_every = positions_every
         self._report = report
 
-    async def run(self) -> Exported:
-        """Bring the lake up to the log as it is now; raises `AlreadyExists` if another export does the same."""
-        progress, done = self._resume(), Exported()
+    async def look(self, streams: Streams) -> Missing:
+        """Finish what a run before has left, and find what is new in the log as it is now."""
+        progress = self._resume()
         since = progress.scanned_to - OVERLAP if progress.scanned_to else None
-        began: datetime | None = None
-        batch = _Batch()
-        async for page in self._pages(since):
-            began = began or page.now
-            behind = [head for head in page.heads if progress.positions.get(head.execution_id, 0) < head.version]
-            done.executions += len(behind)
-            async for head, events in self._events(behind, progress.positions):
-                batch.add(head, events)
-                if batch.count >= self._batch_events:
-                    progress, batch = self._commit(progress, batch, done, scanned_to=None), _Batch()
-        if batch.count:
-            self._commit(progress, batch, done, scanned_to=began)
+        page = await streams.list_streams(self._scope, moved_since=since, limit=_PAGE)
+        seen_at, ranges = page.now, missing_ranges(page.heads, progress.positions)
+        while page.more and page.heads:
+            after = page.heads[-1].execution_id
+            page = await streams.list_streams(self._scope, after=after, moved_since=since, limit=_PAGE)
+            ranges += missing_ranges(page.heads, progress.positions)
+        return Missing(progress=progress, ranges=ranges, seen_at=seen_at)
+
+    async def run(self, missing: Missing, writer: SliceWriter) -> Exported:
+        """Bring the lake up to what was seen; raises `AlreadyExists` if another export does the same.
+
+        Slices may be written in any order, and are committed in theirs: versions of an execution never have a gap.
+        """
+        done = Exported(executions=len(missing.ranges))
+        progress, left = missing.progress, missing.events
+        before: tuple[Slice, WrittenSlice] | None = None
+        slices = cut(missing.ranges, events=self._batch_events, first_batch=progress.next_batch)
+        begun: deque[tuple[Slice, asyncio.Task[WrittenSlice]]] = deque()
+        try:
+            while left:
+                while len(begun) < writer.at_once and (following := next(slices, None)) is not None:
+                    begun.append((following, asyncio.create_task(writer.write(following))))
+                one, task = begun.popleft()
+                written = await task
+                check_joint(before, one, written)
+                before, left = (one, written), left - one.events
+                progress = self._commit(progress, one, written, done, scanned_to=None if left else missing.seen_at)
+        finally:
+            for _, task in begun:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
         return done
-
-    async def _pages(self, since: datetime | None) -> AsyncIterator[StreamPage]:
-        after, more = 0, True
-        while more:
-            page = await self._streams.list_streams(self._scope, after=after, moved_since=since, limit=_PAGE)
-            yield page
-            more, after = page.more, page.heads[-1].execution_id if page.heads else 0
-
-    async def _events(
-        self, heads: Sequence[StreamHead], positions: Mapping[int, int]
-    ) -> AsyncIterator[tuple[StreamHead, Sequence[StoredEvent]]]:
-        """What is missing of each, in the order of versions; short histories are read side by side."""
-        for start in range(0, len(heads), _READS):
-            together = heads[start : start + _READS]
-            firsts = await asyncio.gather(
-                *(self._read(head, positions.get(head.execution_id, 0) + 1) for head in together)
-            )
-            for head, events in zip(together, firsts, strict=True):
-                yield head, events
-                at = events[-1].stream_version
-                while at < head.version:
-                    further = await self._read(head, at + 1)
-                    yield head, further
-                    at = further[-1].stream_version
-
-    async def _read(self, head: StreamHead, version: int) -> Sequence[StoredEvent]:
-        page = await self._log.read(None, head.execution_id, from_version=version, to_version=head.version, limit=_PAGE)
-        if not page.events or page.events[0].stream_version != version:
-            raise Corrupt(f"event {version} of execution {head.execution_id} is missing; it ends at {head.version}")
-        return page.events
 
     def _resume(self) -> Progress:
         """From the last positions that were written, and the manifests since."""
@@ -153,46 +137,70 @@ class LakeExport:
             progress = follow(progress, data, known=known)
         if last is not None:
             self._give_places(last)
-            for path in never_counted(self._files.list(PENDING), last):
-                self._files.remove(path)
+            self._remove_beside(last)
         return progress
 
-    def _commit(self, progress: Progress, batch: _Batch, done: Exported, *, scanned_to: datetime | None) -> Progress:
+    def _commit(
+        self, progress: Progress, one: Slice, written: WrittenSlice, done: Exported, *, scanned_to: datetime | None
+    ) -> Progress:
         manifest = Manifest(
-            batch=progress.next_batch,
+            batch=one.batch,
             scope=progress.scope,
-            files=tuple(
-                self._write_aside(progress.next_batch, tenant_id, date, events)
-                for (tenant_id, date), events in sorted(batch.events.items())
-            ),
-            positions=batch.positions,
+            files=written.files,
+            positions=one.positions,
             scanned_to=scanned_to,
             previous_sha256=progress.last_sha256,
         )
         if manifest.batch % self._positions_every == 0:
-            positions = self._format.encode_positions({**progress.positions, **batch.positions})
+            positions = self._format.encode_positions({**progress.positions, **one.positions})
             manifest = replace(manifest, positions_file=self._positions_aside(manifest.batch, positions))
         data = manifest.to_bytes()
+        self._check_pending(manifest)
         try:
             self._files.create(manifest.path, data)
         except AlreadyExists:
-            for file in manifest.all_files:
-                self._files.remove(pending_path(manifest.batch, file.sha256))
+            self._give_way(manifest)
             raise
         self._give_places(manifest)
-        done.events += batch.count
+        if scanned_to is not None:
+            self._remove_beside(manifest)
+        done.events += one.events
         done.files += len(manifest.files)
         done.batches += 1
         done.bytes += sum(file.bytes for file in manifest.files)
         self._report(done)
         return follow(progress, data)
 
-    def _write_aside(self, batch: int, tenant_id: str, date: str, events: list[StoredEvent]) -> LakeFile:
-        data = self._format.encode_events(events)
-        digest = sha256_hex(data)
-        self._files.write(pending_path(batch, digest), data)
-        path = event_path(batch, digest, tenant_id=tenant_id, date=date)
-        return LakeFile(path=path, rows=len(events), bytes=len(data), sha256=digest)
+    def _check_pending(self, manifest: Manifest) -> None:
+        """A batch must never count files that only the machine of a task can see."""
+        for file in manifest.all_files:
+            path = pending_path(manifest.batch, file.sha256)
+            try:
+                size = self._files.size(path)
+            except FileNotFoundError:
+                size = -1
+            if size != file.bytes:
+                if manifest.path in self._files.list(MANIFESTS):  # whoever was first has removed what did not count
+                    raise AlreadyExists(f"another export has written {manifest.path}")
+                raise Unavailable(f"{path} was written and is not here: all executors have to share the lake's place")
+
+    def _give_way(self, ours: Manifest) -> None:
+        """Another's batch has the number. Its files may be the very same ones, and may wait for their places still."""
+        theirs = Manifest.from_bytes(self._files.read(ours.path))
+        self._give_places(theirs)
+        counted = {file.sha256 for file in theirs.all_files}
+        for file in ours.all_files:
+            if file.sha256 not in counted:
+                self._files.remove(pending_path(ours.batch, file.sha256))
+
+    def _remove_beside(self, last: Manifest) -> None:
+        """What killed exports, lost tasks and those who came second have left of numbers that are taken.
+
+        Numbers that are not may be another's, who is about to count these files.
+        """
+        unfinished = (*self._files.list_unfinished(PENDING), *self._files.list_unfinished(MANIFESTS))
+        for path in never_counted((*self._files.list(PENDING), *unfinished), last):
+            self._files.remove(path)
 
     def _positions_aside(self, batch: int, data: bytes) -> LakeFile:
         digest = sha256_hex(data)
