@@ -93,6 +93,28 @@ def test_a_draft_that_the_log_could_not_hold_is_refused(fields: dict[str, Any]) 
         prepared(request(stream(replace(NOTE, **fields))))
 
 
+def test_a_draft_may_name_the_event_of_one_before_it() -> None:
+    drafts = [replace(NOTE, idempotency_key=f"k{place}", parent_event_id=f"@{place - 1}") for place in (1, 2)]
+
+    (done,) = prepared(request(stream(NOTE, *drafts, expected_stream_version=4))).streams
+
+    first, second, third = [one.body for one in done.drafts]
+    assert b"parent_event_id" not in first
+    assert b'"parent_event_id":"100"' in second
+    assert b'"parent_event_id":"101"' in third
+
+
+@pytest.mark.parametrize("parent", ["@", "@1", "@2", "@-1", "@0x0", "@\u0660", "@" + "0" * 6])
+def test_a_draft_that_does_not_stand_before_it_has_no_event_yet(parent: str) -> None:
+    with pytest.raises(InvalidInput, match="no draft that stands before it"):
+        prepared(request(stream(NOTE, replace(NOTE, parent_event_id=parent), expected_stream_version=4)))
+
+
+def test_a_draft_that_may_be_a_repetition_cannot_be_named() -> None:
+    with pytest.raises(InvalidInput, match="expected version"):
+        prepared(request(stream(NOTE, replace(NOTE, idempotency_key="l", parent_event_id="@0"))))
+
+
 def test_what_only_looks_like_a_zero_character_is_accepted() -> None:
     prepared(request(stream(replace(NOTE, node_name="\\u0000", idempotency_key="\\u0000"))))
 

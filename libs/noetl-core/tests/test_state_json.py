@@ -88,6 +88,7 @@ STAGE = Stage(
     parent_stage_id="1-r",
     status="partial",
     opened_event_id=2**60,
+    parent_event_id=2**61,
     opened_at=LATER,
 )
 FULL = State(
@@ -177,6 +178,7 @@ FULL = State(
             streamed=Place(call=1, chunk=5),
             loop_id="loop_1_l_2",
             loop_index=7,
+            stage_id="1-s",
         )
     },
     stream_version=7,

@@ -53,3 +53,39 @@ async def test_an_edited_migration_and_one_from_the_future_are_refused(dsn: str)
             await migrate(dsn, shard_count=8)
     finally:
         await connection.close()
+
+
+FRAMES = """
+INSERT INTO noetl.frame (
+    execution_id, frame_id, tenant_id, organization_id, stage_id, step, frame_index, status, cursor, row_count,
+    attempts, aggregate_version, stream_version)
+SELECT 1, '1-s-' || place, 't', 'o', '1-s', 's', place, 'any', cursor, 1, attempts, 1, place + 1
+FROM (VALUES
+    (0, 2, '{"sequence":0,"slot":0,"start":0,"stop":1}'::json),
+    (1, 1, '{"metrics":{"tasks":{"\\"slot\\":x\\u0000":{"slot":null,"sequence":[]}}},"sequence":1,"slot":0,"start":0,"stop":1}'),
+    -- Parts that nobody has had are at no slot, however many there are.
+    (2, 0, '{"sequence":0,"slot":0,"start":0,"stop":1}'),
+    (3, 0, '{"sequence":0,"slot":0,"start":0,"stop":1}')
+) AS known (place, attempts, cursor)
+"""  # noqa: E501 - as it is spelt
+
+
+async def test_a_database_with_rows_of_the_release_before_is_brought_up(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tuple(one for one in shipped_migrations() if one.name < "0029")
+    with monkeypatch.context() as earlier:
+        earlier.setattr("noetl_adapters.postgres.migrate.shipped_migrations", lambda: before)
+        await migrate(dsn, shard_count=8)
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute(FRAMES)
+
+        await migrate(dsn, shard_count=8)
+
+        found = await connection.fetch(
+            "SELECT command_id, worker_slot_id, slot_sequence FROM noetl.frame ORDER BY frame_index"
+        )
+    finally:
+        await connection.close()
+    assert [tuple(row) for row in found] == [("1-s-0/2", 0, 0), ("1-s-1/1", 0, 1), *[(None, None, None)] * 2]

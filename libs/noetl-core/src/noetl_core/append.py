@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime
 from functools import lru_cache
@@ -13,7 +13,7 @@ from noetl_core.envelope import EXECUTION_AGGREGATE, Draft, StoredEvent, StreamS
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.events import is_terminal
 from noetl_core.sharding import shard_of
-from noetl_core.values import dataclass, new_tuple
+from noetl_core.values import dataclass, new_tuple, replace
 
 END_KEY = "execution/end"
 """All terminal events of an execution share this key, so that exactly one of them can win."""
@@ -185,6 +185,8 @@ MAX_REQUEST_BYTES = 6 * 1024 * 1024
 """Of all bodies together: the answer has them too, and must fit into a message."""
 
 _BACKSLASH = ord("\\")
+_EARLIER = "@"
+"""Before the place of a draft, where another one names that as its parent."""
 _EVENT_TYPE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}")
 
 
@@ -203,9 +205,13 @@ def prepare(
             producer=request.producer,
             parent_execution_id=stream.start.parent_execution_id if stream.start else None,
         )
-        drafts = tuple([_prepare_draft(spelling, draft, next_event_id(), now) for draft in stream.drafts])
+        drafts: list[PreparedDraft] = []
+        for draft in stream.drafts:
+            parent = draft.parent_event_id
+            named = _with_parent(draft, stream, drafts) if parent and parent[0] == _EARLIER else draft
+            drafts.append(_prepare_draft(spelling, named, next_event_id(), now))
         total += sum([len(draft.body) for draft in drafts])
-        streams.append(PreparedStream(stream, drafts, shard_of(stream.execution_id, shard_count)))
+        streams.append(PreparedStream(stream, tuple(drafts), shard_of(stream.execution_id, shard_count)))
     if total > MAX_REQUEST_BYTES:
         raise InvalidInput(f"an append has {total} bytes, at most {MAX_REQUEST_BYTES} are allowed: split it")
     return PreparedRequest(request, tuple(streams))
@@ -229,6 +235,17 @@ def _check_shape(request: AppendRequest) -> None:
     for hint in request.hints:
         if hint.execution_id not in seen:
             raise InvalidInput(f"a hint follows execution {hint.execution_id}, which the append does not name")
+
+
+def _with_parent(draft: Draft, stream: StreamAppend, earlier: Sequence[PreparedDraft]) -> Draft:
+    """A draft whose parent is appended with it: nobody could name that one's event before now."""
+    place = draft.parent_event_id[1:]
+    if not (place.isascii() and place.isdecimal() and len(place) <= 5 and int(place) < len(earlier)):
+        raise InvalidInput(f"{draft.event_type}: {draft.parent_event_id[:40]!r} is no draft that stands before it")
+    if stream.expected_stream_version is None:
+        # The other one might be a repetition: then its event is not the one that is named here.
+        raise InvalidInput(f"{draft.event_type}: only an append at an expected version names its own drafts")
+    return replace(draft, parent_event_id=str(earlier[int(place)].event_id))
 
 
 def _prepare_draft(spelling: StreamSpelling, draft: Draft, event_id: int, now: datetime) -> PreparedDraft:

@@ -51,6 +51,7 @@ class Draft:
     causation_id: str = ""
     correlation_id: str = ""
     parent_event_id: str = ""
+    """Or `@n`: the event of the draft at place n, from 0, of those before it that are appended to the same stream."""
     stage_id: str = ""
     frame_id: str = ""
     command_id: str = ""

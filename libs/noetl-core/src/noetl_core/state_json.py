@@ -152,6 +152,7 @@ def _command_object(command: Command) -> JsonObject:
             "streamed": command.streamed.to_json() if command.streamed != Place() else None,
             "loop_id": command.loop_id,
             "loop_index": command.loop_index,
+            "stage_id": command.stage_id,
         }
     )
 
@@ -266,6 +267,7 @@ def _command(command_id: str, fields: _Fields) -> Command:
         streamed=Place.from_json(fields.get("streamed")),
         loop_id=fields.get("loop_id", ""),
         loop_index=fields.get("loop_index", 0) if "loop_id" in fields else None,
+        stage_id=fields.get("stage_id", ""),
     )
 
 

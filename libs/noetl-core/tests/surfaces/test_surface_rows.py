@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,6 +146,22 @@ def test_frames_of_a_stage_that_is_closed_without_them_are_stopped() -> None:
 
     assert stopped
     assert all("lease_until" not in row and "terminal_event_id" in row for row in stopped)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [(str(2**62), str(2**62)), (str(2**63 - 1), str(2**63 - 1)), (str(2**63), None), ("@3", None), ("", None)],
+)
+def test_a_stage_is_opened_for_an_event_and_not_for_what_is_none(named: str, told: str | None) -> None:
+    """An api of before stores the place of a draft as it came."""
+    history = drawn_frame_history(choices(1), moves=0)
+    opened = next(one for one in history.recorded if one.envelope.event_type == "stage.opened")
+    as_named = replace(opened, envelope=replace(opened.envelope, parent_event_id=named))
+
+    (row,) = rows_at_once([history.recorded[0], as_named])[Surface.STAGES].values()
+
+    check_row(Surface.STAGES, row)
+    assert row.get("parent_event_id") == told
 
 
 def test_a_step_that_ends_stops_what_is_open_of_it() -> None:

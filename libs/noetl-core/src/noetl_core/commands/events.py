@@ -34,6 +34,8 @@ class CommandIssued(OfItem):
     evaluation: Mapping[str, Any] | None = None
     parked: Mapping[str, Any] | None = None
     """Where the attempt before it was parked last: this one goes on from there."""
+    stage_id: str = ""
+    """The stage that it is about: one that its answer opens, or one whose step it leads on from."""
     streamed: Mapping[str, Any] | None = None
     """How far earlier attempts have told their chunks: this one tells what follows."""
 

@@ -59,6 +59,7 @@ def evolve(command: Command | None, event: CommandEvent, recorded: Recorded) -> 
             evaluation=event.evaluation,
             loop_id=event.loop_id or "",
             loop_index=event.loop_iteration_index,
+            stage_id=event.stage_id,
         )
     if command is None:  # A fact about a command whose issue was pruned away: only its identity is left.
         command = Command(

@@ -70,6 +70,8 @@ class Command:
     loop_id: str = ""
     loop_index: int | None = None
     """Which item of which loop it runs, if it runs one."""
+    stage_id: str = ""
+    """The stage that it is about, if it is about one: rows of stages themselves run in frames."""
 
     @property
     def is_claimable(self) -> bool:

@@ -99,6 +99,7 @@ def _next_attempt(state: State, command: Command, plan: Plan) -> CommandIssued:
             pool=plan.pool,
             cause_step=command.cause_step,
             attempt=command.attempt + 1,
+            stage_id=command.stage_id,
         )
     if command.loop_index is not None:
         return issue_item(

@@ -19,6 +19,7 @@ from noetl_core.executions.events import (
 )
 from noetl_core.executions.open_loops import OpenLoops
 from noetl_core.executions.plan import Plan, runs_once
+from noetl_core.executions.staging import stage_asked_for
 from noetl_core.executions.state import Arrival, Execution, Step, StepStatus
 from noetl_core.loops.events import LoopDone
 from noetl_core.playbook.model import FailureMode
@@ -154,6 +155,7 @@ class Decision:
                 execution_id=self._execution.execution_id,
                 pool=self._plan.pool,
                 cause_step=answered[-1].cause_step,
+                stage_id=stage_asked_for(self._execution, self._plan, evaluation),
             )
         )
 

@@ -79,7 +79,9 @@ class Evaluation:
             chunk=Chunk.from_json(fields["chunk"]) if fields.get("chunk") else None,
         )
 
-    def issue(self, *, execution_id: int, pool: str, cause_step: str, attempt: int = 1) -> CommandIssued:
+    def issue(
+        self, *, execution_id: int, pool: str, cause_step: str, attempt: int = 1, stage_id: str = ""
+    ) -> CommandIssued:
         """The command that asks for it; its id cannot be that of a step's own command."""
         identity = ["evaluation", str(execution_id), self.node, self.cause, attempt]
         return CommandIssued(
@@ -90,4 +92,5 @@ class Evaluation:
             pool=pool,
             cause_step=cause_step,
             evaluation=self.to_json(),
+            stage_id=stage_id,
         )

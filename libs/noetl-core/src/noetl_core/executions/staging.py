@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from noetl_core.executions.evaluation import Evaluation, Place
 from noetl_core.executions.evaluators import LOCALLY, Evaluator
 from noetl_core.executions.frame_bounds import frame_bounds
 from noetl_core.executions.looping import open_loop
@@ -83,6 +84,22 @@ def open_rows(
         items=opened.items,
         payload_ref=opened.payload_ref,
     )
+
+
+def stage_asked_for(execution: Execution, plan: Plan, evaluation: Evaluation) -> str:
+    """The stage that an internal command is about: the one it is to open, or that whose step it leads on from.
+
+    Of a loop that runs in frames only because of its length nobody knows it before that is evaluated.
+    """
+    step, activation = evaluation.step, evaluation.activation
+    opened = execution.stages.get(step)
+    if opened is not None and opened.activation == activation:
+        return opened.stage_id
+    written = plan.playbook.steps[step]
+    opens = written.reduce is not None or (written.loop is not None and _runs_in_frames(written.loop))
+    if evaluation.place is not Place.LOOP or not opens:
+        return ""
+    return stage_id(execution_id=execution.execution_id, step=step, activation=activation)
 
 
 def _runs_in_frames(loop: Loop) -> bool:

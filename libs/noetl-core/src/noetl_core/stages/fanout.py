@@ -9,7 +9,7 @@ from noetl_core.loops.events import LoopDone
 from noetl_core.stages.events import FrameAbandoned, FrameCommitted, FrameDispatched, FrameEnd, FrameFailed, StageOpened
 from noetl_core.stages.fold import attempts_exhausted
 from noetl_core.stages.shard_events import FaninCompleted, FanoutStarted, ShardDone, ShardEnqueued, ShardFailed
-from noetl_core.stages.state import FrameOutcome, Stage
+from noetl_core.stages.state import FrameOutcome, Stage, attempt_key
 
 FANOUT: Final = "fanout"
 
@@ -40,6 +40,7 @@ def shard_end(ended: FrameEnd) -> ShardDone | ShardFailed | None:
         "step": ended.step,
         "shard_id": ended.frame_id,
         "iter_index": ended.start,
+        "command_id": attempt_key(ended.frame_id, ended.attempt),
     }
     match ended:
         case FrameCommitted():

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, assert_never
 
 from noetl_core.executions.state import Execution
-from noetl_core.ids import frame_id
+from noetl_core.ids import MAX_ID, frame_id
 from noetl_core.loops.fold import Loops
 from noetl_core.loops.intervals import Intervals
 from noetl_core.loops.state import Loop
@@ -35,7 +35,10 @@ def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execu
     if isinstance(event, StageOpened):
         loops = {**execution.loops, event.step: loop_of(event, recorded.stream_version)}
         opened = replace(
-            stage_of_event(event), opened_event_id=recorded.envelope.event_id, opened_at=recorded.ingest_time
+            stage_of_event(event),
+            opened_event_id=recorded.envelope.event_id,
+            parent_event_id=_event_id(recorded.envelope.parent_event_id),
+            opened_at=recorded.ingest_time,
         )
         return replace(execution, loops=loops, stages={**execution.stages, event.step: opened})
     stage = execution.stages.get(event.step)
@@ -53,6 +56,12 @@ def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execu
             return _ended(execution, stage, event, recorded)
         case _:
             assert_never(event)
+
+
+def _event_id(text: str) -> int:
+    """An id that an event names; whatever else stands there names none."""
+    number = int(text) if 0 < len(text) <= 19 and text.isascii() and text.isdecimal() else 0
+    return number if number <= MAX_ID else 0
 
 
 def loop_of(event: StageOpened, stream_version: int) -> Loop:

@@ -42,6 +42,8 @@ class ShardDone:
     step: str
     shard_id: str
     iter_index: int
+    command_id: str = ""
+    """The attempt at the frame that ran it: `<frame>/<attempt>`, as its worker knows it."""
 
 
 @event_type("loop.shard.failed")
@@ -54,6 +56,8 @@ class ShardFailed:
     shard_id: str
     iter_index: int
     error: Mapping[str, Any]
+    command_id: str = ""
+    """The attempt at the frame that ran it: `<frame>/<attempt>`, as its worker knows it."""
 
 
 @event_type("loop.fanin.completed", after_end=True)

@@ -130,6 +130,8 @@ class Stage:
     status: str = ""
     """How it ended; empty while it runs."""
     opened_event_id: int = 0
+    parent_event_id: int = 0
+    """The event that it was opened for; 0 if the event that opened it does not say so."""
     opened_at: datetime | None = None
 
     @property

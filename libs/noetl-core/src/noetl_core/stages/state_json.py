@@ -37,6 +37,7 @@ def stage_object(stage: Stage) -> JsonObject:
         "parent_stage_id": stage.parent_stage_id,
         "status": stage.status,
         "opened_event_id": str(stage.opened_event_id) if stage.opened_event_id else None,
+        "parent_event_id": str(stage.parent_event_id) if stage.parent_event_id else None,
         "opened_at": _text(stage.opened_at),
     }
     return {key: value for key, value in fields.items() if value}
@@ -70,6 +71,7 @@ def read_stage(step: str, fields: Mapping[str, Any]) -> Stage:
         parent_stage_id=fields.get("parent_stage_id", ""),
         status=fields.get("status", ""),
         opened_event_id=int(fields.get("opened_event_id", 0)),
+        parent_event_id=int(fields.get("parent_event_id", 0)),
         opened_at=_time(fields.get("opened_at")),
     )
 

@@ -57,6 +57,7 @@ def command_row(state: State, command: Command, recorded: Recorded) -> JsonObjec
             "internal": command.evaluation is not None,
             "loop_id": command.loop_id,
             "loop_iteration_index": command.loop_index,
+            "stage_id": command.stage_id,
             "child_execution_id": command.parked.child_execution_id if command.parked else None,
             "aggregate_version": command.aggregate_version,
             "issued_at": format_time(command.issued_at),

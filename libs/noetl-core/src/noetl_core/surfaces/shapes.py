@@ -76,8 +76,8 @@ SHAPES: Final[Mapping[Surface, Shape]] = {
             "total": I, "max_in_flight": I, "frame_count": I, "frame_policy": J, "stream_version": I,
         },
         optional={
-            "engine": T, "pool": T, "dsl_ref": T, "parent_stage_id": T, "opened_event_id": N, "closed_event_id": N,
-            "started_at": W, "ended_at": W,
+            "engine": T, "pool": T, "dsl_ref": T, "parent_stage_id": T, "parent_event_id": N, "opened_event_id": N,
+            "closed_event_id": N, "started_at": W, "ended_at": W,
         },
     ),
     Surface.FRAMES: Shape(
@@ -100,7 +100,7 @@ SHAPES: Final[Mapping[Surface, Shape]] = {
         },
         optional={
             "pool": T, "cause_step": T, "worker_id": T, "lease_until": W, "loop_id": T, "loop_iteration_index": I,
-            "child_execution_id": N, "deadline": W, "ended_at": W, "terminal_event_id": N, "trace": T,
+            "stage_id": T, "child_execution_id": N, "deadline": W, "ended_at": W, "terminal_event_id": N, "trace": T,
         },
     ),
     Surface.BUSINESS_OBJECTS: Shape(

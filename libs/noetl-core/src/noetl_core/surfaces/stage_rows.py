@@ -104,6 +104,7 @@ def _stage_row(state: State, stage: Stage, recorded: Recorded) -> JsonObject:
             "frame_count": stage.dispatched,
             "frame_policy": stage.bounds.to_json(),
             "dsl_ref": f"{execution.path}@{execution.version}#{stage.step}" if execution.path else None,
+            "parent_event_id": _id(stage.parent_event_id),
             "opened_event_id": _id(stage.opened_event_id),
             "closed_event_id": None if stage.is_open else str(recorded.envelope.event_id),
             "started_at": format_time(stage.opened_at) if stage.opened_at else None,

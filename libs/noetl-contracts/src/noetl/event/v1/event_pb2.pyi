@@ -64,7 +64,7 @@ class Draft(_message.Message):
     correlation_id: _builtins.str
     """What the event belongs to beyond its execution."""
     parent_event_id: _builtins.str
-    """Event of the parent execution that this one continues."""
+    """Event that this one continues: of the parent execution, or the one that a stage is opened for. "@n" is the event of the draft at place n, from 0, of those before it that this append has for the same stream; then the stream has an expected version."""
     stage_id: _builtins.str
     """Stage that the event belongs to."""
     frame_id: _builtins.str
