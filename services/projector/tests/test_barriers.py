@@ -17,6 +17,7 @@ from noetl_core.ports.projection_store import ProjectedExecution
 from noetl_core.recorded import record
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.surface_fold import SurfaceFold
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.entrypoints.checkpointing import write_last
@@ -87,6 +88,7 @@ class Scene:
                     shard=SHARD,
                     epoch=1,
                     base_version=base.stream_version if base else 0,
+                    upcasters=UPCASTERS.digest,
                 )
             ]
         )

@@ -5,37 +5,24 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noetl_contracts.messages import event_headers, pack_events
-from noetl_contracts.subjects import LOG_BRANCH, event_subject, shard_filter
+from noetl_contracts.subjects import LOG_BRANCH, event_subject
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.projection_store import ProjectedExecution, ShardCheckpoint, Written
-from noetl_core.ports.projections import ExecutionView
-from noetl_core.replay.snapshots import Rules
 from noetl_core.sharding import shard_of
-from noetl_core.surfaces.shapes import Surface
 from noetl_projector.application import read_missing
 from noetl_projector.application.advance import Wanted
-from noetl_projector.application.barriers import Barriers
-from noetl_projector.application.checkpoints import Checkpoints
-from noetl_projector.application.compare_heads import GRACE, OVERLAP, CompareHeads
-from noetl_projector.application.keep_snapshots import KeepSnapshots
-from noetl_projector.application.known_states import KnownStates
-from noetl_projector.application.project_batch import ProjectBatch
-from noetl_projector.application.read_missing import ReadMissing
-from noetl_projector.application.store_rows import StoreRows
-from noetl_projector.application.troubles import Troubles
-from noetl_projector.application.version_signals import VersionSignals
+from noetl_projector.application.compare_heads import GRACE, OVERLAP
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer, batches
 from noetl_projector.telemetry import ProjectorMetrics
 from noetl_servicekit.metrics import MetricSet
-from noetl_testkit.compliance.projections import projected
 from noetl_testkit.histories import (
     EXECUTION,
     NOON,
@@ -47,115 +34,13 @@ from noetl_testkit.histories import (
     shuffled_delivery,
     two_steps,
 )
-from noetl_testkit.memory.bus import InMemoryBus
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
-from noetl_testkit.memory.snapshots import InMemorySnapshots
+from noetl_testkit.projecting import AFTERWARDS, BEFORE, Process, rows_of, straight
 from noetl_testkit.until import until
 
 SHARD = shard_of(EXECUTION, 64)
-BEFORE, AFTERWARDS = NOON - timedelta(days=1), NOON + timedelta(days=1)
-"""When a process began: all of the events are of its time, or of the time before it."""
 BEGINNINGS = (BEFORE, AFTERWARDS)
-
-
-class Process:
-    """A projector without its loops; a second one over the same log and store is what comes after a crash."""
-
-    def __init__(
-        self,
-        log: HistoryLog,
-        store: InMemoryProjections,
-        *,
-        epoch: int = 1,
-        capacity: int = 100,
-        began_at: datetime = AFTERWARDS,
-    ) -> None:
-        self.log, self.store = log, store
-        self.epochs: dict[int, int] = dict.fromkeys(range(64), epoch)
-        self.metrics = MetricSet()
-        self.known = KnownStates(capacity)
-        self.troubles = Troubles()
-        self.signals = VersionSignals()
-        self.counts = counts = ProjectorMetrics(self.metrics)
-        self.checkpoints = Checkpoints(store, counts)
-        self.barriers = Barriers(store, log, epoch=self.epochs.get, fenced=self.lose, metrics=counts, events_between=10)
-        store_rows = StoreRows(
-            store,
-            epoch=self.epochs.get,
-            fenced=self.lose,
-            known=self.known,
-            told=self.signals,
-            checkpoints=self.checkpoints,
-            barriers=self.barriers,
-            snapshots=KeepSnapshots(
-                log,
-                InMemorySnapshots(),
-                Rules(code_version="test"),
-                owns=lambda shard: shard in self.epochs,
-                metrics=counts,
-                interval=1_000,
-            ),
-            metrics=counts,
-        )
-        self.project = ProjectBatch(
-            store,
-            ReadMissing(log, store, counts),
-            store_rows,
-            owns=lambda shard: shard in self.epochs,
-            known=self.known,
-            troubles=self.troubles,
-            metrics=counts,
-            began_at=began_at,
-        )
-        self.compare = CompareHeads(
-            log,
-            store,
-            self.project,
-            owned=lambda: self.epochs,
-            known=self.known,
-            troubles=self.troubles,
-            checkpoints=self.checkpoints,
-        )
-        self.bus = InMemoryBus()
-        self.pull = self.bus.consumer(*(shard_filter(shard) for shard in range(64)))
-        self.consumer = ShardConsumer(self.pull, self.project, batch_size=500, shard_count=64, metrics=counts)
-
-    def lose(self, shard: int) -> None:
-        self.epochs.pop(shard, None)
-        self.known.forget_shards({shard})
-        self.troubles.forget_shards({shard})
-        self.compare.forget_shards({shard})
-
-    async def take(self, *events: StoredEvent, execution_id: int = EXECUTION) -> None:
-        """Project events of one execution as one batch."""
-        shard = shard_of(execution_id, 64)
-        await self.project([Wanted(execution_id=execution_id, shard=shard, events=events)])
-
-    def version(self, execution_id: int = EXECUTION) -> int:
-        row = self.store.executions.get(execution_id)
-        return row.view.stream_version if row is not None else 0
-
-    def count(self, name: str) -> float:
-        return self.metrics.total(f"noetl_projector_{name}_total")
-
-
-Rows = tuple[dict[int, ExecutionView], dict[Surface, dict[tuple[int, str], bytes]]]
-
-
-def rows_of(store: InMemoryProjections) -> Rows:
-    return (
-        {key: row.view for key, row in store.executions.items()},
-        {surface: dict(rows) for surface, rows in store.rows.items()},
-    )
-
-
-async def straight(histories: Iterable[History]) -> Rows:
-    """The rows that one fold of everything gives."""
-    store = InMemoryProjections()
-    for history in histories:
-        await store.write([projected(history)])
-    return rows_of(store)
 
 
 def process(*histories: History, capacity: int = 100) -> Process:

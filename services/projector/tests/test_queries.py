@@ -14,6 +14,7 @@ from noetl_contracts.status import raising_noetl_errors
 from noetl_core.errors import DeadlinePassed, InvalidInput, NotFound, NotPermitted, Overloaded
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_projector.application import version_signals
 from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.troubles import Troubles
@@ -232,7 +233,7 @@ async def test_rows_are_listed_as_they_are_stored_once_they_include_what_is_wait
         assert page.versions == {EXECUTION: 18}
         assert page == await setup.store.list_rows(SCOPE, [EXECUTION], limit=100)
         assert await client.list_rows(SCOPE, wanted, after=RowPlace.from_token("loops/1/x")) == RowPage(
-            versions={EXECUTION: 18}, rows=(), following=None
+            versions={EXECUTION: 18}, rows=(), following=None, upcasters={EXECUTION: UPCASTERS.digest}
         )
         with pytest.raises(InvalidInput):
             await client.list_rows(SCOPE, {EXECUTION + number: 0 for number in range(201)})

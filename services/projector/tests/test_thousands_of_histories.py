@@ -8,32 +8,18 @@ import pytest
 from noetl_core.canonical import decode
 from noetl_core.envelope import StoredEvent
 from noetl_core.replay.history import Replay
-from noetl_core.replay.snapshots import Rules
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import checksum_document
 from noetl_core.surfaces.shapes import Row, Surface
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_projector.application.advance import Wanted
-from noetl_projector.application.barriers import Barriers
-from noetl_projector.application.checkpoints import Checkpoints
-from noetl_projector.application.compare_heads import CompareHeads
-from noetl_projector.application.keep_snapshots import KeepSnapshots
-from noetl_projector.application.known_states import KnownStates
-from noetl_projector.application.project_batch import ProjectBatch
-from noetl_projector.application.read_missing import ReadMissing
-from noetl_projector.application.store_rows import StoreRows
-from noetl_projector.application.troubles import Troubles
-from noetl_projector.application.version_signals import VersionSignals
-from noetl_projector.telemetry import ProjectorMetrics
-from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.histories import EXECUTION, NOON, History, choices, drawn_history, shuffled_delivery
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
-from noetl_testkit.memory.snapshots import InMemorySnapshots
+from noetl_testkit.projecting import Process
 from noetl_testkit.telling_histories import telling_history
 
 HISTORIES = 250
-EPOCHS = dict.fromkeys(range(64), 1)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -64,7 +50,7 @@ def _drawn(choose: random.Random, execution_id: int) -> History:
 
 
 async def _project(choose: random.Random, histories: list[History], store: InMemoryProjections) -> None:
-    project, compare = _projector(HistoryLog(*histories), store)
+    process = Process(HistoryLog(*histories), store, capacity=50, began_at=NOON)
     owners = {event: history.execution_id for history in histories for event in history.stored}
     delivered = shuffled_delivery(choose, list(owners))
     while delivered:
@@ -73,47 +59,10 @@ async def _project(choose: random.Random, histories: list[History], store: InMem
         grouped: dict[int, list[StoredEvent]] = {}
         for event in batch:
             grouped.setdefault(owners[event], []).append(event)
-        await project(
+        await process.project(
             [Wanted(execution_id=key, shard=shard_of(key, 64), events=tuple(group)) for key, group in grouped.items()]
         )
-    await compare()  # what nobody delivered at all
-
-
-def _projector(log: HistoryLog, store: InMemoryProjections) -> tuple[ProjectBatch, CompareHeads]:
-    metrics, known, troubles = ProjectorMetrics(MetricSet()), KnownStates(50), Troubles()
-    checkpoints = Checkpoints(store, metrics)
-    rows = StoreRows(
-        store,
-        epoch=EPOCHS.get,
-        fenced=lambda shard: None,
-        known=known,
-        told=VersionSignals(),
-        checkpoints=checkpoints,
-        barriers=Barriers(store, log, epoch=EPOCHS.get, fenced=lambda shard: None, metrics=metrics),
-        snapshots=KeepSnapshots(
-            log,
-            InMemorySnapshots(),
-            Rules(code_version="test"),
-            owns=lambda shard: True,
-            metrics=metrics,
-            interval=10_000,
-        ),
-        metrics=metrics,
-    )
-    project = ProjectBatch(
-        store,
-        ReadMissing(log, store, metrics),
-        rows,
-        owns=lambda shard: True,
-        known=known,
-        troubles=troubles,
-        metrics=metrics,
-        began_at=NOON,
-    )
-    compare = CompareHeads(
-        log, store, project, owned=lambda: EPOCHS, known=known, troubles=troubles, checkpoints=checkpoints
-    )
-    return project, compare
+    await process.compare()  # what nobody delivered at all
 
 
 def _rows_by_execution(store: InMemoryProjections) -> dict[int, dict[Surface, dict[str, Row]]]:

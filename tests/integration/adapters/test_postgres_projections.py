@@ -8,6 +8,7 @@ from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_core.errors import InvalidInput, Unavailable
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
 from noetl_testkit.compliance.projections import SCOPE, ProjectionStoreCompliance, projected, running
 from noetl_testkit.compliance.snapshots import SnapshotStoreCompliance
@@ -79,6 +80,35 @@ async def test_a_state_of_another_form_is_no_state_and_its_row_still_counts(
     (stored,) = (await projections.load([EXECUTION])).values()
 
     assert (stored.state, stored.stream_version) == (None, 18)
+
+
+async def test_a_registry_counts_only_with_the_version_that_it_was_written_with(
+    projections: PostgresProjections, dsn: str
+) -> None:
+    """A release that does not know the columns moves a row and leaves them; or has written it before there were any."""
+    for number in range(3):
+        await projections.write([projected(two_steps(History(EXECUTION + number)), through=9)])
+    admin = await asyncpg.connect(dsn)
+    await admin.execute("UPDATE noetl.execution SET stream_version = 10 WHERE execution_id = $1", EXECUTION)
+    await admin.execute(
+        "UPDATE noetl.execution SET upcasters = NULL, upcasters_version = NULL WHERE execution_id = $1", EXECUTION + 1
+    )
+    await admin.close()
+
+    stored = await projections.load([EXECUTION, EXECUTION + 1, EXECUTION + 2])
+    view = await projections.find_execution(SCOPE, EXECUTION)
+    page = await projections.list_rows(SCOPE, [EXECUTION, EXECUTION + 1, EXECUTION + 2], limit=1)
+    moved = await projections.write([projected(two_steps(History(EXECUTION + one)), after=9) for one in range(3)])
+
+    assert {key: one.upcasters for key, one in stored.items()} == {
+        EXECUTION: "",
+        EXECUTION + 1: "",
+        EXECUTION + 2: UPCASTERS.digest,
+    }
+    assert view is not None
+    assert view.upcasters == ""
+    assert page.upcasters == {EXECUTION + 2: UPCASTERS.digest}
+    assert set(moved.refused) == {EXECUTION, EXECUTION + 1}
 
 
 async def test_a_server_that_went_away_is_unavailable_and_not_a_defect(

@@ -65,6 +65,7 @@ from noetl_testkit.histories import (
     two_steps,
 )
 from noetl_testkit.local_stack import environment_of_nobody
+from noetl_testkit.other_releases import with_another_upcaster
 from noetl_testkit.service_process import ServiceProcess
 from noetl_testkit.telling_histories import telling_history
 from noetl_testkit.until import until
@@ -667,6 +668,45 @@ async def test_wrong_rows_of_one_execution_are_made_again_as_the_runbook_says(sc
     assert await live_checksums(scene, wrong) == before
     await scene.assert_rows(wrong)
     assert await scene.fetch(untouched, neighbour.execution_id) == stands
+
+
+async def append_rest(scene: Scene, history: History, transactions: slice) -> None:
+    """Some of the transactions after the first."""
+    for drafts in history.transactions[transactions]:
+        await scene.log.append(history.request(drafts, starts=False))
+
+
+async def test_rows_of_another_registry_are_made_again_when_their_execution_moves_and_then_kept(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """The other release reads the first event of an execution otherwise, so its rows are not ours."""
+    moving, ended = two_steps(History(new_id())), two_steps(History(new_id()))
+    row_of = "SELECT path, upcasters, stream_version, xmin FROM noetl.execution WHERE execution_id = $1"
+    releases = [with_another_upcaster(tmp_path / "other"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    with scene.projector("other", PYTHONPATH=os.pathsep.join(releases)) as other:
+        await scene.log.append(moving.request(moving.transactions[0], starts=True))
+        await append_rest(scene, moving, slice(1, 2))
+        await scene.append(ended)
+        await scene.settled(ended)
+        await until(lambda: scene.versions(moving.execution_id))
+        assert await asyncio.to_thread(other.stop) == 0
+    (foreign,) = await scene.fetch(row_of, moving.execution_id)
+    (kept,) = await scene.fetch(row_of, ended.execution_id)
+    assert foreign["path"] == "renamed/examples/hello"
+    assert foreign["upcasters"] == kept["upcasters"] != UPCASTERS.digest
+
+    with scene.projector("ours") as ours:
+        await until_owned((ours, 64))
+        await append_rest(scene, moving, slice(2, 3))
+        await until(lambda: metric(ours, "noetl_projector_states_remade_total") == 1)
+        await append_rest(scene, moving, slice(3, None))
+        await scene.settled(moving)
+        assert metric(ours, "noetl_projector_states_remade_total") == 1
+
+    (ours_now,) = await scene.fetch(row_of, moving.execution_id)
+    assert (ours_now["path"], ours_now["upcasters"]) == ("examples/hello", UPCASTERS.digest)
+    await scene.assert_rows(moving)
+    assert await scene.fetch(row_of, ended.execution_id) == [kept]
 
 
 async def test_a_clean_stop_writes_the_barriers_of_the_second_that_was_under_way(scene: Scene) -> None:

@@ -28,7 +28,7 @@ def prepare(installed_dsn: str, api_values: dict[str, str], tmp_path: Path) -> I
             "NOETL_SPARK_ENABLED": "false",
             **settings,
         }
-        processes.append(ServiceProcess(f"noetl_{service}", env, directory=tmp_path, name=service))
+        processes.append(ServiceProcess(f"noetl_{service}", env, directory=tmp_path, name=f"{service}-to-refuse"))
         return processes[-1]
 
     with ServiceProcess("noetl_api", api_values, directory=tmp_path, name="api") as api:
@@ -37,17 +37,20 @@ def prepare(installed_dsn: str, api_values: dict[str, str], tmp_path: Path) -> I
             process.kill()
 
 
-def test_a_projector_names_its_tokens_file_and_everything_else_that_is_wrong(prepare: Prepare, tmp_path: Path) -> None:
+@pytest.mark.parametrize("service", ["api", "planner", "projector", "outbox_publisher", "worker"])
+def test_a_process_names_its_tokens_file_and_everything_else_that_is_wrong(
+    prepare: Prepare, service: str, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text('{"tokens": 7}')
-    missing = prepare("projector", NOETL_TOKENS_FILE="/nowhere/tokens.json", NOETL_API_ADDRESS="")
+    missing = prepare(service, NOETL_TOKENS_FILE="/nowhere/tokens.json", NOETL_GRPC_LISTEN="nowhere")
 
     assert missing.run() == 2
     said = missing.log_file.read_text("utf-8")
     assert "NOETL_TOKENS_FILE names '/nowhere/tokens.json', which cannot be read: No such file or directory" in said
-    assert "NOETL_API_ADDRESS is not set" in said
+    assert "NOETL_GRPC_LISTEN must be host:port" in said
 
-    unusable = prepare("projector", NOETL_TOKENS_FILE=str(broken))
+    unusable = prepare(service, NOETL_TOKENS_FILE=str(broken))
 
     assert unusable.run() == 2
     assert "which cannot be used: must be" in unusable.log_file.read_text("utf-8")

@@ -11,6 +11,7 @@ from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State, prune
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.state_json import state_object
+from noetl_core.upcasting.releases import UPCASTERS
 
 CASCADE_TIME = timedelta(seconds=15)
 """Longer than ending what an execution leaves open takes, as long as nothing goes wrong."""
@@ -18,8 +19,8 @@ CASCADE_TIME = timedelta(seconds=15)
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def execution_view(state: State) -> ExecutionView:
-    """What the row of an execution says."""
+def execution_view(state: State, *, upcasters: str = UPCASTERS.digest) -> ExecutionView:
+    """What the row of an execution says; `upcasters` is the digest of the registry that it was folded with."""
     execution = state.execution
     return ExecutionView(
         execution_id=execution.execution_id,
@@ -37,6 +38,7 @@ def execution_view(state: State) -> ExecutionView:
         state=state_object(prune(state)),
         stream_version=state.stream_version,
         parent_execution_id=execution.parent_execution_id,
+        upcasters=upcasters,
     )
 
 

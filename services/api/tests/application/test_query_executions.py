@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from noetl_api.application import query_executions
 from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.query_executions import QueryExecutions
 from noetl_api.telemetry import ApiMetrics
@@ -22,6 +23,7 @@ from noetl_core.fold import empty, fold_all
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.recorded import record
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.memory.event_log import InMemoryEventLog
@@ -237,6 +239,35 @@ async def test_a_row_whose_state_cannot_be_read_is_folded_from_the_start(world: 
     view = await world.query.get(ADA, None, world.execution_id)
 
     assert (view.stream_version, view.last_event_type) == (4, "step.exit")
+
+
+@pytest.mark.parametrize("registry", ["0" * 64, ""])
+async def test_a_row_of_another_registry_is_not_folded_on(world: World, registry: str) -> None:
+    await world.happen(4)
+    world.project(3)
+    assert world.projections.view is not None
+    other = {**world.projections.view.state, "path": "as another release reads it"}
+    world.projections.view = replace(world.projections.view, state=other, upcasters=registry)
+
+    view = await world.query.get(ADA, None, world.execution_id)
+
+    assert (view.stream_version, view.last_event_type) == (4, "step.exit")
+    assert view.path != "as another release reads it"
+    assert view.upcasters == UPCASTERS.digest
+
+
+async def test_a_long_history_that_cannot_be_folded_on_is_shown_as_it_was_projected(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_executions, "MAX_FOLDED_EVENTS", 3)
+    await world.happen(4)
+    world.project(3)
+    assert world.projections.view is not None
+    world.projections.view = replace(world.projections.view, upcasters="0" * 64)
+
+    view = await world.query.get(ADA, None, world.execution_id)
+
+    assert (view.stream_version, view.upcasters) == (3, "0" * 64)
 
 
 @pytest.mark.parametrize("failure", [Unavailable("gone"), DeadlinePassed("slow")])

@@ -87,6 +87,11 @@ class ProjectorMetrics:
             "noetl_projector_events_stale_total", "Events that came again, or late, and were in the rows already."
         )
         self.rows_written = metrics.counter("noetl_projector_rows_written_total", "Rows of executions written.")
+        self.remade = metrics.counter(
+            "noetl_projector_states_remade_total",
+            "Executions made again from the log, because what was stored of them was folded by other rules.",
+            ("reason",),
+        )
         self.stale_records = metrics.counter(
             "noetl_projector_projection_stale_records_total",
             "Rows not written because newer ones were there, by surface.",

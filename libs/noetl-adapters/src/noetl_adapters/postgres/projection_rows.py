@@ -33,4 +33,5 @@ def execution_row(one: ProjectedExecution) -> JsonObject:
         "projector_epoch": one.epoch,
         "base_version": one.base_version,
         "next_deadline": deadline.isoformat() if deadline is not None else None,
+        "upcasters": one.upcasters,
     }

@@ -67,8 +67,7 @@ class PostgresProjections:
                 documents.append(document_of(surface, rows))
         try:
             async with translated(), self._pool.acquire() as connection:
-                # One statement, and so one round trip and one transaction.
-                written = await connection.fetch(self._statement(tuple(surfaces)), *documents)
+                written = await self._written(connection, executions, self._statement(tuple(surfaces)), documents)
                 wanted = {one.state.execution.execution_id for one in executions}
                 refused = await self._refusals(connection, wanted - {row[0] for row in written})
                 projected_at = max([row[1] for row in written], default=None) or await connection.fetchval(
@@ -77,6 +76,27 @@ class PostgresProjections:
         except REFUSED_ROWS as exc:
             raise InvalidInput(f"the database refuses a projection: {exc}") from exc
         return Written(projected_at=projected_at, refused=refused)
+
+    async def _written(
+        self,
+        connection: asyncpg.Connection,
+        executions: Sequence[ProjectedExecution],
+        statement: str,
+        documents: Sequence[str],
+    ) -> list[asyncpg.Record]:
+        replacing = [
+            (one.state.execution.execution_id, one.epoch, one.replaces, one.state.stream_version)
+            for one in executions
+            if one.replaces
+        ]
+        written: list[asyncpg.Record]
+        if not replacing:  # One statement, and so one round trip and one transaction.
+            written = await connection.fetch(statement, *documents)
+            return written
+        async with connection.transaction():
+            await connection.execute(self._sql["remove_replaced"], *_columns(replacing, width=4))
+            written = await connection.fetch(statement, *documents)
+        return written
 
     def _statement(self, surfaces: tuple[Surface, ...]) -> str:
         """Writes executions with the rows of these surfaces; a batch without loops does not pay for loops."""
@@ -156,7 +176,7 @@ class PostgresProjections:
         rows = await self._fetch("find_execution", execution_id)
         if not rows or (scope is not None and (rows[0][1], rows[0][2]) != (scope.tenant_id, scope.organization_id)):
             return None
-        return _view(rows[0], state=rows[0][14])
+        return _view(rows[0], state=rows[0][15])
 
     async def list_executions(
         self,
@@ -230,7 +250,7 @@ def _stored(row: asyncpg.Record) -> StoredProjection:
         state = decode_state(row[1].encode())
     except Corrupt:
         state = None
-    return StoredProjection(state=state, stream_version=row[2], epoch=row[3])
+    return StoredProjection(state=state, stream_version=row[2], epoch=row[3], upcasters=row[4] or "")
 
 
 def _barrier(row: asyncpg.Record) -> Barrier:
@@ -253,6 +273,7 @@ def _view(row: asyncpg.Record, *, state: str | None = None) -> ExecutionView:
         error=_object(row[11]) if row[11] is not None else None,
         stream_version=row[12],
         parent_execution_id=str(row[13]) if row[13] is not None else "",
+        upcasters=row[14] or "",
         state=_object(state) if state is not None else {},
     )
 

@@ -61,6 +61,7 @@ def row_page_message(page: RowPage) -> pb.RowPage:
             for one in page.rows
         ],
         next_page_token=page.following.to_token() if page.following is not None else "",
+        upcasters={str(one): digest for one, digest in page.upcasters.items()},
     )
 
 
@@ -78,6 +79,7 @@ def row_page(message: pb.RowPage) -> RowPage:
             for one in message.rows
         ),
         following=RowPlace.from_token(message.next_page_token),
+        upcasters={parse_id(one, what="execution_id"): digest for one, digest in message.upcasters.items()},
     )
 
 

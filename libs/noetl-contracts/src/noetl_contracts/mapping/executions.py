@@ -33,6 +33,7 @@ def execution_message(view: ExecutionView) -> pb.Execution:
         tenant_id=view.tenant_id,
         organization_id=view.organization_id,
         catalog_id=view.catalog_id,
+        upcasters=view.upcasters,
     )
 
 
@@ -54,6 +55,7 @@ def execution(message: pb.Execution) -> ExecutionView:
         state=json_object(message.state_json, "state_json"),
         stream_version=message.stream_version,
         parent_execution_id=message.parent_execution_id,
+        upcasters=message.upcasters,
     )
 
 

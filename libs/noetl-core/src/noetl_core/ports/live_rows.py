@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from noetl_core.canonical import decode
@@ -63,6 +63,8 @@ class RowPage:
     rows: tuple[StoredRow, ...]
     following: RowPlace | None
     """None when this was the last page."""
+    upcasters: Mapping[int, str] = field(default_factory=dict)
+    """Digest of the registry that the rows of each execution were folded with; where nobody knows, it is left out."""
 
 
 class LiveRows(Protocol):

@@ -27,6 +27,10 @@ class ProjectedExecution:
     epoch: int
     base_version: int
     """Version of the stored row that this continues; 0 when it was folded from the first event."""
+    upcasters: str
+    """Digest of the registry by which old events were read on the way."""
+    replaces: int = 0
+    """Version of the stored row that this takes the place of, with all rows of the execution; 0 if it replaces none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +40,13 @@ class StoredProjection:
     state: State | None
     stream_version: int
     epoch: int
+    upcasters: str = ""
+    """Digest of the registry that it was folded with; empty if whoever wrote it does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a row was not taken: what is stored is as new, or belongs to a later owner. Version 0: there is none."""
+    """Why a row was not taken: what is stored is as new, a later owner's, or another registry's. Version 0: none is."""
 
     stream_version: int
     epoch: int
@@ -94,7 +100,10 @@ class ProjectionStore(Protocol):
     async def write(self, executions: Sequence[ProjectedExecution]) -> Written:
         """Store what is newer and not of a deposed owner, each execution with its commands or not at all.
 
-        A row that continues another one is refused when that one is gone, since its commands would be incomplete.
+        A row that continues another one is refused when that one is gone, since its commands would be incomplete; and
+        when that one was folded with another registry, since half of its rows would be read otherwise than the rest.
+        Only one that replaces it is taken then: all rows of the execution go in the same transaction, and its version
+        may be an earlier one.
         """
         ...
 

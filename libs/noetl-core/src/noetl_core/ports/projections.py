@@ -29,6 +29,8 @@ class ExecutionView:
     state: Mapping[str, Any] = field(default_factory=dict)
     stream_version: int = 0
     parent_execution_id: str = ""
+    upcasters: str = ""
+    """Digest of the registry by which old events were read; empty if whoever folded it does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.shapes import Row, Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold
+from noetl_core.upcasting.releases import UPCASTERS
 
 from noetl_testkit.histories import (
     EXECUTION,
@@ -48,10 +49,18 @@ from noetl_testkit.telling_histories import telling_history
 
 SCOPE = Scope(tenant_id="default", organization_id="default")
 FUTURE = datetime.now(UTC) + timedelta(hours=1)
+OTHER_REGISTRY = "0" * 64
 
 
 def projected(
-    history: History, *, through: int | None = None, after: int = 0, epoch: int = 1, base_version: int | None = None
+    history: History,
+    *,
+    through: int | None = None,
+    after: int = 0,
+    epoch: int = 1,
+    base_version: int | None = None,
+    upcasters: str = UPCASTERS.digest,
+    replaces: int = 0,
 ) -> ProjectedExecution:
     """What a projector would store of a history up to a version, on top of what it has stored through another."""
     objects = SurfaceFold(empty(history.execution_id))
@@ -65,6 +74,8 @@ def projected(
         shard=shard_of(history.execution_id, 64),
         epoch=epoch,
         base_version=after if base_version is None else base_version,
+        upcasters=upcasters,
+        replaces=replaces,
     )
 
 
@@ -168,6 +179,81 @@ class ProjectionStoreCompliance(ABC):
 
         assert outcome.refused == {EXECUTION: Refusal(stream_version=0, epoch=0)}
         assert await store.find_execution(SCOPE, EXECUTION) is None
+
+    async def test_a_row_says_with_which_registry_it_was_folded(self, store: ProjectionStore) -> None:
+        await store.write([projected(two_steps(History())), projected(two_steps(History(EXECUTION + 1)))])
+        await store.write([projected(two_steps(History(EXECUTION + 2)), upcasters=OTHER_REGISTRY)])
+
+        stored = await store.load([EXECUTION, EXECUTION + 2])
+        view = await store.find_execution(SCOPE, EXECUTION + 2)
+        listed = await store.list_executions(SCOPE)
+        page = await store.list_rows(SCOPE, [EXECUTION, EXECUTION + 2], limit=1)
+
+        assert stored[EXECUTION].upcasters == UPCASTERS.digest
+        assert stored[EXECUTION + 2].upcasters == OTHER_REGISTRY
+        assert view is not None
+        assert view.upcasters == OTHER_REGISTRY
+        assert [one.upcasters for one in listed.executions] == [OTHER_REGISTRY, UPCASTERS.digest, UPCASTERS.digest]
+        assert page.upcasters == {EXECUTION: UPCASTERS.digest, EXECUTION + 2: OTHER_REGISTRY}
+
+    async def test_a_row_of_another_registry_is_not_continued(self, store: ProjectionStore) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=9, upcasters=OTHER_REGISTRY)])
+
+        continued = await store.write([projected(history, after=9)])
+        from_the_start = await store.write([projected(history)])
+
+        assert continued.refused == from_the_start.refused == {EXECUTION: Refusal(stream_version=9, epoch=1)}
+        assert (await store.load([EXECUTION]))[EXECUTION].upcasters == OTHER_REGISTRY
+
+    async def test_a_row_that_replaces_another_one_leaves_nothing_of_it(self, store: ProjectionStore) -> None:
+        history, other = telling_history(choices(1)), telling_history(choices(2), execution_id=EXECUTION + 1)
+        await store.write([projected(telling_history(choices(7)), through=20, upcasters=OTHER_REGISTRY)])
+        await store.write([projected(other, through=9)])
+
+        outcome = await store.write([projected(history, replaces=20), projected(other, after=9)])
+
+        replayed = SurfaceFold(empty(EXECUTION))
+        replayed.add_all(history.recorded)
+        assert outcome.refused == {}
+        assert await stored_rows(store, EXECUTION) == {
+            surface: {key: rows[key] for key in in_order(rows)} for surface, rows in replayed.changed().items()
+        }
+        assert (await store.load([EXECUTION]))[EXECUTION].upcasters == UPCASTERS.digest
+        assert await store.versions([other.execution_id]) == {other.execution_id: len(other.stored)}
+
+    async def test_a_row_that_replaces_another_one_may_go_back_and_takes_its_barrier_along(
+        self, store: ProjectionStore
+    ) -> None:
+        history = two_steps(History())
+        for version, after in ((4, 0), (18, 4)):
+            await store.write([projected(history, after=after, through=version, upcasters=OTHER_REGISTRY)])
+            await store.write_barriers([EXECUTION])
+            if version == 4:
+                await store.keep_barrier(EXECUTION, 4)
+
+        outcome = await store.write([projected(history, through=9, replaces=18)])
+        left = [one.version for one in await store.barriers(EXECUTION)]
+        await store.write([projected(history, after=9)])
+        await store.write_barriers([EXECUTION])
+
+        assert outcome.refused == {}
+        assert left == [4]
+        assert await store.versions([EXECUTION]) == {EXECUTION: 18}
+        assert [one.version for one in await store.barriers(EXECUTION)] == [4, 18]
+
+    async def test_only_the_row_that_was_looked_at_is_replaced_and_not_by_a_deposed_owner(
+        self, store: ProjectionStore
+    ) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=9, epoch=3, upcasters=OTHER_REGISTRY)])
+
+        moved = await store.write([projected(history, epoch=3, replaces=8)])
+        deposed = await store.write([projected(history, epoch=2, replaces=9)])
+
+        assert moved.refused == deposed.refused == {EXECUTION: Refusal(stream_version=9, epoch=3)}
+        stored = await stored_rows(store, EXECUTION)
+        assert stored[Surface.COMMANDS] == projected(history, through=9).rows[Surface.COMMANDS]
 
     async def test_another_owner_s_row_in_between_does_not_hinder_a_newer_one(self, store: ProjectionStore) -> None:
         history = two_steps(History())

@@ -68,7 +68,10 @@ class InMemoryProjections:
         self.loads += 1
         return {
             one: StoredProjection(
-                state=decode_state(row.state), stream_version=row.view.stream_version, epoch=row.epoch
+                state=decode_state(row.state),
+                stream_version=row.view.stream_version,
+                epoch=row.epoch,
+                upcasters=row.view.upcasters,
             )
             for one in execution_ids
             if (row := self.executions.get(one)) is not None
@@ -90,6 +93,7 @@ class InMemoryProjections:
         refused: dict[int, Refusal] = {}
         for one in executions:
             execution_id = one.state.execution.execution_id
+            self._remove_replaced(one)
             refusal = self._refusal(one)
             if refusal is None:
                 self._store(one)
@@ -97,17 +101,34 @@ class InMemoryProjections:
                 refused[execution_id] = refusal
         return Written(projected_at=self._now(), refused=refused)
 
+    def _remove_replaced(self, one: ProjectedExecution) -> None:
+        execution_id = one.state.execution.execution_id
+        stored = self.executions.get(execution_id)
+        if stored is None or stored.view.stream_version != one.replaces or stored.epoch > one.epoch:
+            return
+        del self.executions[execution_id]
+        for rows in self.rows.values():
+            for key in [key for key in rows if key[0] == execution_id]:
+                del rows[key]
+        known = self.closed.get(execution_id, [])
+        self.closed[execution_id] = [
+            barrier
+            for barrier in known
+            if barrier.version <= one.state.stream_version or (execution_id, barrier.version) in self.kept_barriers
+        ]
+
     def _refusal(self, one: ProjectedExecution) -> Refusal | None:
         stored = self.executions.get(one.state.execution.execution_id)
         if stored is None:
             return Refusal(stream_version=0, epoch=0) if one.base_version else None
-        if stored.view.stream_version < one.state.stream_version and stored.epoch <= one.epoch:
+        is_newer = stored.view.stream_version < one.state.stream_version and stored.epoch <= one.epoch
+        if is_newer and stored.view.upcasters == one.upcasters:
             return None
         return Refusal(stream_version=stored.view.stream_version, epoch=stored.epoch)
 
     def _store(self, one: ProjectedExecution) -> None:
         state = prune(one.state)
-        view = execution_view(state)
+        view = execution_view(state, upcasters=one.upcasters)
         self.executions[view.execution_id] = StoredExecution(
             view=view,
             state=encode_state(state),
@@ -145,6 +166,7 @@ class InMemoryProjections:
         self._check()
         views = {one: self.executions[one].view for one in execution_ids if one in self.executions}
         versions = {one: view.stream_version for one, view in views.items() if scope is None or _is_of(scope, view)}
+        upcasters = {one: digest for one in versions if (digest := views[one].upcasters)}
         order = list(Surface)
         places = sorted(
             (order.index(surface), one, key.encode())
@@ -165,9 +187,9 @@ class InMemoryProjections:
             for index, one, key in places[:limit]
         )
         if len(places) <= limit:
-            return RowPage(versions=versions, rows=rows, following=None)
+            return RowPage(versions=versions, rows=rows, following=None, upcasters=upcasters)
         last = RowPlace(surface=rows[-1].surface, execution_id=rows[-1].execution_id, key=rows[-1].key)
-        return RowPage(versions=versions, rows=rows, following=last)
+        return RowPage(versions=versions, rows=rows, following=last, upcasters=upcasters)
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
         """How far these shards have come."""

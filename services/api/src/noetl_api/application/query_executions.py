@@ -15,6 +15,7 @@ from noetl_core.ports.event_log import EventLog, EventPage, Scope
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, Projections
 from noetl_core.recorded import record
 from noetl_core.state_json import read_state
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_servicekit.callers import Caller
 
 from noetl_api.application.commit_signal import CommitSignal
@@ -103,14 +104,12 @@ class QueryExecutions:
         if view is not None and head <= known:
             self._metrics.query_source.labels("projection").inc()
             return view
-        page = await self._since(scope, execution_id, known, head)
-        if page.head_version - known > MAX_FOLDED_EVENTS:
+        state = _state_of(view, execution_id)
+        page = await self._since(scope, execution_id, state.stream_version, head)
+        if page.head_version - state.stream_version > MAX_FOLDED_EVENTS:
             if view is not None:
                 return view
             raise Unavailable(f"execution {execution_id} has a long history that is not projected yet")
-        state = _state_of(view, execution_id)
-        if state.stream_version != known:  # it cannot be folded on
-            state, page = empty(execution_id), await self._log.read(scope, execution_id, limit=FOLD_PAGE)
         while page.events:
             for event in page.events:
                 state = fold(state, record(event))
@@ -158,10 +157,12 @@ class QueryExecutions:
 
 
 def _state_of(view: ExecutionView | None, execution_id: int) -> State:
-    """What was projected, to be folded on; an empty state if it cannot be read."""
-    if view is not None:
+    """What was projected, to be folded on; an empty state if it cannot be, or was folded with another registry."""
+    if view is not None and view.upcasters == UPCASTERS.digest:
         try:
-            return read_state(view.state)
+            state = read_state(view.state)
         except Corrupt:
-            pass
+            return empty(execution_id)
+        if state.stream_version == view.stream_version:
+            return state
     return empty(execution_id)

@@ -6,14 +6,26 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.fold import State
 from noetl_core.surfaces.shapes import Row
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_servicekit.tracing import span
 from opentelemetry.trace import Span
 
 from noetl_projector.application.fold_events import Folded, fold_on, follows
+
+
+class Remade(StrEnum):
+    """What is stored cannot be folded on."""
+
+    FORMAT = "format"
+    """Another release wrote the state in another form."""
+    REGISTRY = "registry"
+    """Old events were read by other upcasters, or nobody knows by which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +53,11 @@ class Advance:
     wanted: Wanted
     base: State
     row_version: int
-    """Of the stored row: above the base's if that could not be read, and is folded again from the start."""
+    """Of the stored row: above the base's if that is not folded on, but made again from the start."""
     fresh: list[StoredEvent]
+    upcasters: Upcasters = UPCASTERS
+    remade: Remade | None = None
+    """Why the stored row is not folded on."""
 
     @property
     def execution_id(self) -> int:
@@ -65,10 +80,14 @@ class Advance:
         version = self.base.stream_version
         return not follows(self.fresh, version) or version + len(self.fresh) < self.target
 
+    def begin(self, objects: Mapping[str, Row]) -> Folded:
+        """Nothing folded yet."""
+        return Folded.on(self.base, objects, upcasters=self.upcasters, known_version=self.row_version)
+
     def fold_in_hand(self, objects: Mapping[str, Row]) -> Folded:
         """The state after the events in hand, which change these business objects and no others that are stored."""
         with self.span():
-            return fold_on(Folded.on(self.base, objects), self.fresh)
+            return fold_on(self.begin(objects), self.fresh)
 
     def span(self) -> AbstractContextManager[Span]:
         """In the execution's own trace, as far as it is known."""

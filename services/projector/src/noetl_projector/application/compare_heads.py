@@ -95,7 +95,8 @@ class CompareHeads:
             for execution_id, trouble in self._troubles.to_retry().items()
         ]
         for start in range(0, len(retry), EXECUTIONS_A_BATCH):
-            await self._project(retry[start : start + EXECUTIONS_A_BATCH])
+            together = retry[start : start + EXECUTIONS_A_BATCH]
+            await self._bring_up(together, await self._versions([one.execution_id for one in together]))
 
     async def _take_over(self, gained: frozenset[int], beat: Callable[[], None]) -> None:
         """Begin where the last owner of each shard left off; a shard that nobody ever compared is compared whole."""
@@ -137,10 +138,7 @@ class CompareHeads:
             after = (page.heads[-1].updated_at, page.heads[-1].execution_id)
 
     async def _catch_up(self, heads: Sequence[MovedHead], beat: Callable[[], None]) -> int:
-        known = {head.execution_id: self._known.version(head.execution_id) for head in heads}
-        unknown = [execution_id for execution_id, version in known.items() if version is None]
-        stored = await self._store.versions(unknown) if unknown else {}
-        versions = {key: version or stored.get(key, 0) for key, version in known.items()}
+        versions = await self._versions([head.execution_id for head in heads])
         behind = [
             Wanted(execution_id=head.execution_id, shard=head.shard, target=head.version)
             for head in heads
@@ -152,13 +150,26 @@ class CompareHeads:
         return len(behind)
 
     async def _bring_up(self, wanted: Sequence[Wanted], versions: dict[int, int]) -> None:
-        """A long history takes several batches; whoever makes no progress is among the troubles by then."""
+        """A long history takes several batches; whoever makes no progress is among the troubles by then.
+
+        A row that went back is on its way too: it is made again from the first event.
+        """
         while wanted:
             reached = await self._project(wanted)
             wanted = [
-                one for one in wanted if versions[one.execution_id] < reached.get(one.execution_id, 0) < one.target
+                one
+                for one in wanted
+                if 0 < (version := reached.get(one.execution_id, 0)) < one.target
+                and version != versions[one.execution_id]
             ]
             versions.update(reached)
+
+    async def _versions(self, execution_ids: Sequence[int]) -> dict[int, int]:
+        """Those of the rows; 0 where there is none."""
+        known = {one: self._known.version(one) for one in execution_ids}
+        unknown = [execution_id for execution_id, version in known.items() if version is None]
+        stored = await self._store.versions(unknown) if unknown else {}
+        return {key: version or stored.get(key, 0) for key, version in known.items()}
 
     def _note(self, shards: frozenset[int], compared_to: datetime) -> None:
         self._stuck = {key: since for key, since in self._stuck.items() if key in self._troubles}

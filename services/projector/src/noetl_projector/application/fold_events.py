@@ -12,6 +12,8 @@ from noetl_core.fold import State
 from noetl_core.recorded import record
 from noetl_core.surfaces.shapes import Row
 from noetl_core.surfaces.surface_fold import SurfaceFold, touched_objects
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_core.values import dataclass, replace
 
 _MENTIONS_OBJECT: Final = b'"business_object"'
@@ -22,15 +24,23 @@ class Folded:
     """A state with the rows that changed on the way to it, how it came about, and why it is not further."""
 
     surfaces: SurfaceFold
+    upcasters: Upcasters = UPCASTERS
+    known_version: int = 0
+    """Rows had this before: up to there nothing is news, though it is folded again."""
     events: int = 0
     oldest_ingest: datetime | None = None
+    """Of what is news."""
     failure: str = ""
     failed_version: int = 0
+    cut_off: bool = False
+    """Whether more follows than is folded at once."""
 
     @classmethod
-    def on(cls, base: State, objects: Mapping[str, Row]) -> Folded:
+    def on(
+        cls, base: State, objects: Mapping[str, Row], *, upcasters: Upcasters = UPCASTERS, known_version: int = 0
+    ) -> Folded:
         """Nothing folded yet; `objects` has the rows of those that the events change, and may still get some."""
-        return cls(surfaces=SurfaceFold(base, objects))
+        return cls(surfaces=SurfaceFold(base, objects), upcasters=upcasters, known_version=known_version)
 
     @property
     def state(self) -> State:
@@ -53,13 +63,13 @@ def follows(events: Sequence[StoredEvent], version: int) -> bool:
     return [event.stream_version for event in events] == list(range(version + 1, version + 1 + len(events)))
 
 
-def mentioned_objects(events: Iterable[StoredEvent]) -> frozenset[str]:
+def mentioned_objects(events: Iterable[StoredEvent], upcasters: Upcasters = UPCASTERS) -> frozenset[str]:
     """Keys of business objects that events change; most events need not be read to know that they change none."""
     found: set[str] = set()
     for event in events:
         if _MENTIONS_OBJECT in event.body:
             try:
-                found |= touched_objects([record(event)])
+                found |= touched_objects([record(event, upcasters)])
             except NoetlError:
                 continue  # whoever folds it finds out
     return frozenset(found)
@@ -70,12 +80,13 @@ def fold_on(before: Folded, events: Iterable[StoredEvent]) -> Folded:
     surfaces, count, oldest = before.surfaces, before.events, before.oldest_ingest
     for event in events:
         try:
-            recorded = record(event)
+            recorded = record(event, before.upcasters)
             if recorded.envelope.execution_id != surfaces.state.execution.execution_id:
                 raise Corrupt(f"it holds an event of execution {recorded.envelope.execution_id}")
             surfaces.add(recorded)
         except Exception as exc:
-            return Folded(surfaces=surfaces, events=count, oldest_ingest=oldest).failed(exc)
+            return replace(before, events=count, oldest_ingest=oldest).failed(exc)
         count += 1
-        oldest = oldest or event.ingest_time
-    return Folded(surfaces=surfaces, events=count, oldest_ingest=oldest)
+        if oldest is None and event.stream_version > before.known_version:
+            oldest = event.ingest_time
+    return replace(before, events=count, oldest_ingest=oldest)

@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from noetl_core.fold import empty
-from noetl_core.ports.projection_store import ProjectionStore
+from noetl_core.ports.projection_store import ProjectionStore, StoredProjection
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
 
-from noetl_projector.application.advance import Advance, Wanted
+from noetl_projector.application.advance import Advance, Remade, Wanted
 from noetl_projector.application.fold_events import Folded, mentioned_objects, unseen
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.read_missing import ReadMissing
@@ -33,6 +35,7 @@ class ProjectBatch:
         troubles: Troubles,
         metrics: ProjectorMetrics,
         began_at: datetime,
+        upcasters: Upcasters = UPCASTERS,
     ) -> None:
         """`began_at`: what was committed since then is nobody's but ours, as long as nothing goes wrong."""
         self._store = store
@@ -43,6 +46,7 @@ class ProjectBatch:
         self._troubles = troubles
         self._metrics = metrics
         self._began_at = began_at
+        self._upcasters = upcasters
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, wanted: Sequence[Wanted]) -> Mapping[int, int]:
@@ -68,7 +72,9 @@ class ProjectBatch:
 
     async def _fold_in_hand(self, due: Sequence[Advance]) -> list[tuple[Advance, Folded]]:
         wanted = {
-            one.execution_id: keys for one in due if one.base.stream_version and (keys := mentioned_objects(one.fresh))
+            one.execution_id: keys
+            for one in due
+            if one.base.stream_version and (keys := mentioned_objects(one.fresh, self._upcasters))
         }
         objects = await self._store.find_objects(wanted) if wanted else {}
         return [(one, one.fold_in_hand(objects.get(one.execution_id, {}))) for one in due]
@@ -90,17 +96,30 @@ class ProjectBatch:
         due: list[Advance] = []
         for one in wanted:
             state = self._known.get(one.execution_id)
-            row_version = state.stream_version if state is not None else 0
+            row_version, remade = (state.stream_version if state is not None else 0), None
             if (row := stored.get(one.execution_id)) is not None:
-                state, row_version = row.state, row.stream_version
+                state, row_version, remade = row.state, row.stream_version, self._remade(row)
             fresh = unseen(one.events, row_version)
             self._metrics.events_stale.inc(len(one.events) - len(fresh))
-            advance = Advance(wanted=one, base=state or empty(one.execution_id), row_version=row_version, fresh=fresh)
+            advance = Advance(
+                wanted=one,
+                base=state if state is not None and remade is None else empty(one.execution_id),
+                row_version=row_version,
+                fresh=fresh,
+                upcasters=self._upcasters,
+                remade=remade,
+            )
             if advance.target > row_version:
                 due.append(advance)
             else:
                 self._troubles.settle(one.execution_id, version=row_version)
         return due
+
+    def _remade(self, row: StoredProjection) -> Remade | None:
+        """Why a row is not folded on: what follows would be read by other rules than what is in it."""
+        if row.upcasters != self._upcasters.digest:
+            return Remade.REGISTRY
+        return Remade.FORMAT if row.state is None else None
 
     def _settle(self, one: Advance, result: Folded, stored: Mapping[int, int | Unholdable]) -> int:
         """Note what is still missing and why; returns the version of the row."""

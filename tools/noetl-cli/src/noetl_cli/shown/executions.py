@@ -8,6 +8,7 @@ from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import State
 from noetl_core.ports.projections import ExecutionPage, ExecutionView
 from noetl_core.state_json import state_object
+from noetl_core.upcasting.releases import UPCASTERS
 
 from noetl_cli.shown.durations import clock_text, span_text, time_text
 from noetl_cli.shown.steps import step_lines
@@ -46,6 +47,7 @@ def view_of(state: State) -> ExecutionView:
         state=state_object(state),
         stream_version=state.stream_version,
         parent_execution_id=execution.parent_execution_id,
+        upcasters=UPCASTERS.digest,
     )
 
 
@@ -67,6 +69,7 @@ def execution_document(view: ExecutionView) -> dict[str, Any]:
         "last_event_type": view.last_event_type,
         "last_step": view.last_node_name or None,
         "stream_version": view.stream_version,
+        "upcasters": view.upcasters or None,
     }
 
 

@@ -1,5 +1,6 @@
--- name: load_rows
-SELECT execution_id, state::text, stream_version, projector_epoch
+-- name: load_rows — the registry counts only if it was written with the version of the row: older releases leave it
+SELECT execution_id, state::text, stream_version, projector_epoch,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END
 FROM noetl.execution
 WHERE execution_id = ANY((SELECT $1::text::bigint[])::bigint[])
 
@@ -10,16 +11,17 @@ SELECT execution_id, stream_version FROM noetl.execution WHERE execution_id = AN
 INSERT INTO noetl.execution AS stored (
     execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
     last_event_type, last_node_name, start_time, end_time, error, state, stream_version, last_projected_event_id,
-    event_time_watermark, projector_epoch, next_deadline, projected_at)
+    event_time_watermark, projector_epoch, next_deadline, upcasters, upcasters_version, projected_at)
 SELECT
     execution_id, tenant_id, organization_id, shard, path, version, catalog_id, parent_execution_id, status,
     last_event_type, last_node_name, start_time, end_time, error::json, state::json, stream_version, last_event_id,
-    event_time_watermark, projector_epoch, next_deadline, clock_timestamp()
+    event_time_watermark, projector_epoch, next_deadline, upcasters, stream_version, clock_timestamp()
 FROM json_to_recordset($1::json) AS incoming (
     execution_id bigint, tenant_id text, organization_id text, shard integer, path text, version integer,
     catalog_id text, parent_execution_id bigint, status text, last_event_type text, last_node_name text,
     start_time timestamptz, end_time timestamptz, error text, state text, stream_version bigint, last_event_id bigint,
-    event_time_watermark timestamptz, projector_epoch bigint, base_version bigint, next_deadline timestamptz)
+    event_time_watermark timestamptz, projector_epoch bigint, base_version bigint, next_deadline timestamptz,
+    upcasters text)
 WHERE base_version = 0
    OR EXISTS (SELECT FROM noetl.execution AS base WHERE base.execution_id = incoming.execution_id)
 ORDER BY execution_id
@@ -29,9 +31,14 @@ ON CONFLICT (execution_id) DO UPDATE SET
     start_time = excluded.start_time, end_time = excluded.end_time, error = excluded.error, state = excluded.state,
     stream_version = excluded.stream_version, last_projected_event_id = excluded.last_projected_event_id,
     event_time_watermark = excluded.event_time_watermark, projector_epoch = excluded.projector_epoch,
-    next_deadline = excluded.next_deadline, projected_at = excluded.projected_at
+    next_deadline = excluded.next_deadline, upcasters = excluded.upcasters,
+    upcasters_version = excluded.upcasters_version, projected_at = excluded.projected_at
 WHERE stored.stream_version < excluded.stream_version AND stored.projector_epoch <= excluded.projector_epoch
+  AND stored.upcasters = excluded.upcasters AND stored.upcasters_version = stored.stream_version
 RETURNING execution_id, tenant_id, organization_id, projected_at
+
+-- name: remove_replaced — in the transaction that writes them anew
+SELECT noetl.remove_projections($1, $2, $3, $4)
 
 -- name: refusals
 SELECT execution_id, stream_version, projector_epoch FROM noetl.execution WHERE execution_id = ANY($1::bigint[])
@@ -83,13 +90,15 @@ ORDER BY epoch
 
 -- name: find_execution — by key; whose it is, is compared by the caller
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
-       start_time, end_time, error::text, stream_version, parent_execution_id, state::text
+       start_time, end_time, error::text, stream_version, parent_execution_id,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END, state::text
 FROM noetl.execution
 WHERE execution_id = $1
 
 -- name: list_executions
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
-       start_time, end_time, error::text, stream_version, parent_execution_id
+       start_time, end_time, error::text, stream_version, parent_execution_id,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END
 FROM noetl.execution
 WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3
 ORDER BY execution_id DESC
@@ -97,7 +106,8 @@ LIMIT $4
 
 -- name: list_executions_by_status
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
-       start_time, end_time, error::text, stream_version, parent_execution_id
+       start_time, end_time, error::text, stream_version, parent_execution_id,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END
 FROM noetl.execution
 WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND status = $5
 ORDER BY execution_id DESC
@@ -105,7 +115,8 @@ LIMIT $4
 
 -- name: list_executions_by_path — status, if any is given, is checked on the way
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
-       start_time, end_time, error::text, stream_version, parent_execution_id
+       start_time, end_time, error::text, stream_version, parent_execution_id,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END
 FROM noetl.execution
 WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND path = $5 AND ($6 = '' OR status = $6)
 ORDER BY execution_id DESC
@@ -113,7 +124,8 @@ LIMIT $4
 
 -- name: list_children — of one execution; status and path, if any are given, are checked on the way
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
-       start_time, end_time, error::text, stream_version, parent_execution_id
+       start_time, end_time, error::text, stream_version, parent_execution_id,
+       CASE WHEN upcasters_version = stream_version THEN upcasters END
 FROM noetl.execution
 WHERE tenant_id = $1 AND organization_id = $2 AND execution_id < $3 AND parent_execution_id = $5
   AND ($6 = '' OR status = $6) AND ($7 = '' OR path = $7)

@@ -244,9 +244,30 @@ class RowPage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class UpcastersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSIONS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    UPCASTERS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page; empty when there is none."""
     @_builtins.property
@@ -259,16 +280,23 @@ class RowPage(_message.Message):
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___StoredRow]:
         """Rows, by surface, execution and key."""
 
+    @_builtins.property
+    def upcasters(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Digest of the registry by which old events were read when the rows of each execution were folded, by execution id;
+        those of which nobody knows, because a release that does not tell it wrote them last, are left out.
+        """
+
     def __init__(
         self,
         *,
         versions: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         rows: _abc.Iterable[Global___StoredRow] | None = ...,
         next_page_token: _builtins.str = ...,
+        upcasters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows", "upcasters", b"upcasters", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -41,6 +41,7 @@ class Execution(_message.Message):
     TENANT_ID_FIELD_NUMBER: _builtins.int
     ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
     CATALOG_ID_FIELD_NUMBER: _builtins.int
+    UPCASTERS_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """Identity."""
     path: _builtins.str
@@ -67,6 +68,10 @@ class Execution(_message.Message):
     """Organization."""
     catalog_id: _builtins.str
     """Identity of the playbook version."""
+    upcasters: _builtins.str
+    """Digest of the registry by which old events were read when this was folded; empty if the release that wrote it does
+    not tell it.
+    """
     @_builtins.property
     def start_time(self) -> _timestamp_pb2.Timestamp:
         """When it started."""
@@ -93,10 +98,11 @@ class Execution(_message.Message):
         tenant_id: _builtins.str = ...,
         organization_id: _builtins.str = ...,
         catalog_id: _builtins.str = ...,
+        upcasters: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_id", b"catalog_id", "end_time", b"end_time", "error_json", b"error_json", "execution_id", b"execution_id", "last_event_type", b"last_event_type", "last_node_name", b"last_node_name", "organization_id", b"organization_id", "parent_execution_id", b"parent_execution_id", "path", b"path", "start_time", b"start_time", "state_json", b"state_json", "status", b"status", "stream_version", b"stream_version", "tenant_id", b"tenant_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog_id", b"catalog_id", "end_time", b"end_time", "error_json", b"error_json", "execution_id", b"execution_id", "last_event_type", b"last_event_type", "last_node_name", b"last_node_name", "organization_id", b"organization_id", "parent_execution_id", b"parent_execution_id", "path", b"path", "start_time", b"start_time", "state_json", b"state_json", "status", b"status", "stream_version", b"stream_version", "tenant_id", b"tenant_id", "upcasters", b"upcasters", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -147,6 +147,10 @@ class ExecutionOut(BaseModel):
     error: dict[str, Any] | None
     parent_execution_id: str | None
     stream_version: int
+    upcasters: str | None = Field(
+        description="Digest of the registry by which old events were read; null if the release that folded it does "
+        "not tell."
+    )
 
     @classmethod
     def fields_of(cls, view: ExecutionView) -> dict[str, Any]:
@@ -163,6 +167,7 @@ class ExecutionOut(BaseModel):
             "error": dict(view.error) if view.error is not None else None,
             "parent_execution_id": view.parent_execution_id or None,
             "stream_version": view.stream_version,
+            "upcasters": view.upcasters or None,
         }
 
     @classmethod
@@ -238,6 +243,7 @@ class EventOut(BaseModel):
             "stage_id": envelope.stage_id,
             "frame_id": envelope.frame_id,
             "loop_event_id": envelope.meta.get("loop_id"),
+            "epoch_id": envelope.meta.get("epoch_id") or envelope.meta.get("loop_id"),
         }
         status = (envelope.result or envelope.meta).get("status")
         return cls(
