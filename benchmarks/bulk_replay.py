@@ -113,6 +113,7 @@ def fold_here(directory: Path, expected: int) -> float:
 
 def fold_on_spark(directory: Path, cores: int) -> list[float]:
     """Events a second of warm jobs."""
+    from noetl_adapters.spark.lake_events import directory_events  # noqa: PLC0415 - after the session's environment
     from noetl_adapters.spark.verify_job import verify_lake  # noqa: PLC0415 - after the session's environment
 
     lengths: dict[str, int] = json.loads((directory / "heads.json").read_text(encoding="utf-8"))
@@ -136,7 +137,8 @@ def fold_on_spark(directory: Path, cores: int) -> list[float]:
             rates: list[float] = []
             for _ in range(ROUNDS + 1):
                 begun = time.perf_counter()
-                report = verify_lake(spark, None, files, heads, lambda executions, events: None)
+                events = directory_events(spark, files)
+                report = verify_lake(spark, None, events, heads, lambda executions, events: None)
                 rates.append(expected / (time.perf_counter() - begun))
                 _check(report, expected)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import asyncpg
 import pytest
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS
 from noetl_cli.verify.check_bundle import check_bundle
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.local_stack import LocalStack, Ran, environment_of_nobody, local_stack
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +49,7 @@ workflow:
   tool: {kind: python, input: {file: "{{ workload.file }}"}, code: HOLD}
 """
 SNAPSHOT_EVENTS = 1000
+DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 HOLD = """
 import os, time
 def main(file):
@@ -119,6 +122,15 @@ def events_of(stack: LocalStack, execution_id: str) -> list[Any]:
     columns = ", ".join(EVENT_COLUMNS)
     statement = f"SELECT {columns} FROM noetl.event WHERE execution_id = $1 ORDER BY stream_version"  # noqa: S608
     return owner(stack, statement, int(execution_id))
+
+
+def files_of(stack: LocalStack, execution_id: str) -> list[Path]:
+    """Where the payloads that nobody else refers to are kept."""
+    told: dict[bool, set[bytes]] = {True: set(), False: set()}
+    for event in owner(stack, "SELECT execution_id, body FROM noetl.event"):
+        told[str(event["execution_id"]) == execution_id].update(DIGEST.findall(event["body"]))
+    own = told[True] - told[False]
+    return sorted(file for file in stack.home.root.rglob("payloads/**/*") if file.name.encode() in own)
 
 
 @contextmanager
@@ -230,6 +242,12 @@ def test_evidence_is_proved_wherever_it_is_moved_and_by_itself(
     assert offline.code == 0, offline.out
     assert offline.document["index_sha256"] == made.document["index_sha256"]
     assert all(one["equal"] for one in offline.document["verdict"]["surfaces"].values())
+    assert offline.document["verdict"]["upcasters"] == {
+        "replayed": UPCASTERS.digest,
+        "live": UPCASTERS.digest,
+        "equal": True,
+    }
+    assert stack.noetl("status", execution_id, "-o", "json").document["upcasters"] == UPCASTERS.digest
     assert {name: one["rows"] > 0 for name, one in offline.document["verdict"]["surfaces"].items()} == dict.fromkeys(
         ("execution", "stages", "frames", "commands", "business_objects", "loops"), True
     )
@@ -281,15 +299,45 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     assert "attempt is 2 and should be 1" in shown.out
 
 
+def test_payloads_that_are_gone_or_damaged_are_found_among_all_executions(stack: LocalStack, execution_id: str) -> None:
+    gone, damaged = files_of(stack, execution_id)[:2]
+    kept = {file: file.read_bytes() for file in (gone, damaged)}
+    unseen = stack.noetl("verify", "all", "--engine", "process")
+    whole = stack.noetl("verify", "all", "--engine", "process", "--payloads", "-o", "json")
+    gone.unlink()
+    damaged.write_bytes(b"X" * len(kept[damaged]))
+    try:
+        told = stack.noetl("verify", "all", "--engine", "process", "--payloads", "-o", "json")
+        shown = stack.noetl("verify", "all", "--engine", "process", "--payloads")
+    finally:
+        for file, data in kept.items():
+            file.write_bytes(data)
+
+    assert (unseen.code, whole.code, told.code) == (0, 0, 1), told.err
+    assert "payloads:" not in unseen.out
+    assert set(whole.document["payloads"]) == {"verified"}
+    (verdict,) = told.document["failed"]
+    assert verdict["execution_id"] == execution_id
+    assert {(one["code"], one["message"].split()[1]) for one in verdict["findings"]} == {
+        ("payload.missing", gone.name),
+        ("payload.corrupt", damaged.name),
+    }
+    verified = whole.document["payloads"]["verified"] - 2
+    assert told.document["payloads"] == {"corrupt": 1, "missing": 1, "verified": verified}
+    assert f"payloads: 1 corrupt, 1 missing, {verified} verified" in shown.out
+
+
 def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tmp_path: Path) -> None:
     touch = "UPDATE noetl.execution SET status = $2 WHERE execution_id = $1"
     owner(stack, touch, int(execution_id), "RUNNING")
 
-    told = stack.noetl("verify", "all", "--lake", str(tmp_path / "lake"), "--jobs", "2", "-o", "json", seconds=400)
+    options = ("--lake", str(tmp_path / "lake"), "--jobs", "2", "--payloads", "-o", "json")
+    told = stack.noetl("verify", "all", *options, seconds=400)
     owner(stack, touch, int(execution_id), "COMPLETED")
 
     assert told.code == 1, told.out + told.err
     assert (told.document["executions"], told.document["missing"]) == (5, 0)
+    assert told.document["payloads"].keys() == {"verified"}
     (verdict,) = told.document["failed"]
     assert verdict["execution_id"] == execution_id
     assert [finding.get("surface") for finding in verdict["findings"]] == ["execution"]

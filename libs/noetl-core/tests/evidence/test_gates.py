@@ -11,6 +11,7 @@ from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import live_checksums_document, live_rows_document, payload_summary, replay_document
 from noetl_core.evidence.gates import GATES, Evidence, judge
 from noetl_core.replay.history import Replay
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.histories import EXECUTION, choices
 from noetl_testkit.telling_histories import telling_history
 
@@ -39,6 +40,7 @@ def evidence(seed: int = 1) -> Evidence:
         organization_id="default",
         execution_id=EXECUTION,
         version=len(events),
+        upcasters=replayed.upcasters,
         exported_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
     return Evidence(
@@ -80,6 +82,65 @@ def test_live_rows_that_say_something_else_are_named_by_surface_row_and_field() 
     assert "attempt is 7 and should be 1" in row.message
 
 
+def with_live(judged: Evidence, **fields: Any) -> Evidence:
+    """The same with other live rows, whose checksums are right."""
+    document: Any = {**copy.deepcopy(judged.live_rows or {}), **fields}
+    document["rows_checksum"] = sha256_hex(encode(document["rows"]))
+    judged.live_rows, judged.live_checksums = document, live_checksums_document(document)
+    return judged
+
+
+@pytest.mark.parametrize("registry", ["0" * 64, ""])
+def test_rows_that_are_equal_are_proved_whatever_registry_they_were_folded_with(registry: str) -> None:
+    judged = with_live(evidence(), upcasters=registry)
+
+    assert found(judged) == {}
+    assert judged.verdict().is_proved
+    assert judged.verdict().is_of_another_registry
+    assert judged.verdict().to_json()["upcasters"] == {
+        "replayed": UPCASTERS.digest,
+        "live": registry or None,
+        "equal": False,
+    }
+
+
+@pytest.mark.parametrize(("registry", "named"), [("0" * 64, "0" * 64), ("", "nobody knows")])
+def test_rows_that_differ_are_said_to_be_of_another_registry_before_they_are_listed(registry: str, named: str) -> None:
+    judged = evidence()
+    rows: Any = copy.deepcopy((judged.live_rows or {})["rows"])
+    rows["commands"][0]["attempt"] = 7
+
+    findings = judge("projection_parity", with_live(judged, rows=rows, upcasters=registry))
+
+    assert [one.code for one in findings] == ["parity.other_registry", "parity.differs", "parity.row_changed"]
+    assert named in findings[0].message
+    assert UPCASTERS.digest in findings[0].message
+
+
+def test_a_state_of_another_registry_names_both() -> None:
+    judged = evidence()
+    judged.replay = {**(judged.replay or {}), "upcasters": "0" * 64}
+
+    (finding,) = judge("state_integrity", judged)
+
+    assert finding.code == "replay.other_registry"
+    assert "0" * 64 in finding.message
+    assert UPCASTERS.digest in finding.message
+
+
+def test_evidence_of_the_first_version_is_judged_by_what_it_says() -> None:
+    judged = evidence()
+    replay: Any = {**(judged.replay or {}), "schema_version": 1}
+    live: Any = {**(judged.live_rows or {}), "schema_version": 1}
+    del live["upcasters"]
+    judged.schema, judged.replay, judged.live_rows = 1, replay, live
+    judged.live_checksums = live_checksums_document(live)
+
+    assert found(judged) == {}
+    assert "upcasters" not in judged.live_checksums
+    assert found(with_live(judged, upcasters="0" * 64))["live_rows_integrity"] == ["live_rows"]
+
+
 def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
     behind, ahead = evidence(), evidence()
     scopes: list[Any] = [behind.live_rows, ahead.live_rows]
@@ -100,7 +161,12 @@ def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
         (("replay", "projection_checksums", "more"), "0" * 64, "state_integrity"),
         (("replay", "checksum"), "0" * 64, "state_integrity"),
         (("replay", "rows", "commands"), [], "state_integrity"),
-        (("live_rows", "schema_version"), 2, "live_rows_integrity"),
+        (("live_rows", "schema_version"), 1, "live_rows_integrity"),
+        (("live_rows", "schema_version"), 3, "live_rows_integrity"),
+        (("live_rows", "upcasters"), "of yesterday", "live_rows_integrity"),
+        (("live_rows", "upcasters"), None, "live_rows_integrity"),
+        (("live_checksums", "upcasters"), "0" * 64, "live_checksums"),
+        (("replay", "upcasters"), "0" * 64, "state_integrity"),
         (("live_rows", "exported_at"), "yesterday", "live_rows_integrity"),
         (("live_rows", "row_counts", "loops"), 99, "live_rows_integrity"),
         (("live_rows", "rows", "commands", 0), ["no object"], "live_rows_integrity"),

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from noetl_core.evidence.verify_executions import BATCH_EVENTS, BATCH_EXECUTIONS, VerifyExecutions, batches
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.projection_store import ProjectedExecution
 from noetl_core.ports.streams import StreamHead
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.compliance.projections import projected
 from noetl_testkit.histories import EXECUTION, NOON, History, choices
 from noetl_testkit.memory.history_log import HistoryLog
@@ -20,6 +22,8 @@ class Rows:
         self.store = InMemoryProjections()
         self.written: list[tuple[History, int, int]] = []
         """What is written before each page: a history, from which version to which."""
+        self.replaced: list[ProjectedExecution] = []
+        """What is made again after each page."""
         self.asked: list[Mapping[int, int]] = []
 
     async def list_rows(
@@ -35,6 +39,8 @@ class Rows:
         if self.written:
             history, known, through = self.written.pop(0)
             await self.store.write([projected(history, after=known, through=through)])
+        if self.replaced:
+            await self.store.write([self.replaced.pop(0)])
         return page
 
 
@@ -74,6 +80,30 @@ async def test_an_execution_that_moves_while_its_rows_are_read_is_read_again_and
 
     assert verified.verdict.is_proved, verified.verdict.findings
     assert verified.verdict.version == length
+
+
+async def test_rows_that_are_made_again_while_they_are_read_are_read_again_though_they_have_the_same_version() -> None:
+    history = telling_history(choices(3))
+    rows = Rows()
+    await rows.store.write([projected(history, upcasters="0" * 64)])
+    rows.replaced = [projected(history, replaces=len(history.stored))]
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    assert verified.verdict.is_proved, verified.verdict.findings
+    assert verified.verdict.live_upcasters == verified.verdict.upcasters == UPCASTERS.digest
+
+
+async def test_rows_of_another_registry_are_told_and_proved_if_they_come_to_the_same() -> None:
+    history = telling_history(choices(3))
+    rows = Rows()
+    await rows.store.write([projected(history, upcasters="0" * 64)])
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    assert verified.verdict.is_proved
+    assert verified.verdict.is_of_another_registry
+    assert verified.verdict.live_upcasters == "0" * 64
 
 
 async def test_one_that_never_stands_still_is_neither_proved_nor_accused() -> None:

@@ -16,20 +16,11 @@ from noetl_adapters.verify.shares import SHARE_EVENTS, SHARE_EXECUTIONS, ShareRe
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PROGRESS_SECONDS: Final = 0.5
 MAX_PARTITIONS: Final = 2_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_COLUMNS: Final = (
-    "execution_id",
-    "body",
-    "stream_version",
-    "aggregate_version",
-    "unix_micros(ingest_time)",  # times of rows come without a zone
-    "prev_checksum",
-    "checksum",
-)
 Progress = Callable[[int, int], None]
 """Told how many executions and events are done."""
 
@@ -46,17 +37,16 @@ def verify_log(spark: SparkSession, target: Target, heads: Sequence[StreamHead],
 def verify_lake(
     spark: SparkSession,
     target: Target | None,
-    files: Sequence[str],
+    events: DataFrame,
     heads: Mapping[int, StreamHead],
     progress: Progress,
 ) -> ShareReport:
-    """Histories come from the files of a lake, and from api only what happened since; without a target nothing else.
+    """Histories come from a lake (`lake_events`), and from api only what happened since.
 
     Without a target histories are checked and folded, and compared with nothing.
     """
     context = spark.sparkContext
     done = _Done(context)
-    events = spark.read.parquet(*files).selectExpr(*_COLUMNS)
     partitions = max(sum(head.version for head in heads.values()) // SHARE_EVENTS, 2 * context.defaultParallelism)
     ordered = events.repartition(min(partitions, MAX_PARTITIONS), "execution_id").sortWithinPartitions(
         "execution_id", "stream_version"
@@ -130,7 +120,7 @@ class _Histories:
 
 
 def _event(row: Sequence[Any]) -> StoredEvent:
-    """Columns as `_COLUMNS` names them."""
+    """Columns as `lake_events` gives them."""
     return StoredEvent(
         body=bytes(row[1]),
         stream_version=row[2],

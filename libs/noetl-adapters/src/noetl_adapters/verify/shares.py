@@ -7,27 +7,34 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import grpc
-from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, EventLogClient, EvidenceClient
+from noetl_contracts.clients import EventLogClient, EvidenceClient
+from noetl_contracts.clients.payloads import PayloadClient
 from noetl_core.canonical import encode
 from noetl_core.evidence.verdict import HistoryCheck, Verdict
-from noetl_core.evidence.verify_executions import VerifyExecutions, batches
+from noetl_core.evidence.verify_executions import Verified, VerifyExecutions, batches
+from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 from noetl_core.surfaces.shapes import Surface
+from noetl_core.values import replace
+
+from noetl_adapters.spark.api_access import ApiAccess
+from noetl_adapters.verify.share_payloads import SharePayloads
 
 SHARE_EVENTS: Final = 5_000
 SHARE_EXECUTIONS: Final = 200
+UNKNOWN: Final = "unknown"
+"""The registry of rows that do not say it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where api is, who asks, and for how long projectors may be waited for; travels to tasks, and nowhere else."""
+    """Whom to ask, and what for."""
 
-    address: str
-    token: str | None = field(repr=False)
-    tls: bool = False
+    api: ApiAccess
     wait_seconds: float = 10.0
+    """That projectors have to catch up."""
+    payloads: bool = False
+    """Whether every payload that a history refers to is looked for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,8 +46,14 @@ class ShareReport:
     unsettled: int = 0
     rows: dict[str, int] = field(default_factory=lambda: {str(surface): 0 for surface in Surface})
     """That were compared, by surface."""
+    upcasters: dict[str, int] = field(default_factory=dict)
+    """How many executions have live rows of each registry, by its digest."""
+    other_registry: int = 0
+    """How many of them are not of the registry that their log was read with."""
     failed: list[str] = field(default_factory=list)
     """Verdicts as canonical JSON."""
+    payloads: dict[str, int] = field(default_factory=dict)
+    """That were looked for, by what became of them; one that several shares refer to is looked for by each."""
 
     def add(self, verdict: Verdict) -> None:
         """One more execution."""
@@ -48,6 +61,9 @@ class ShareReport:
         self.events += verdict.events
         self.unsettled += verdict.unsettled and not verdict.findings
         self._count(verdict.rows)
+        if verdict.live:
+            self._count_registries({verdict.live_upcasters or UNKNOWN: 1})
+            self.other_registry += verdict.is_of_another_registry
         if verdict.findings:
             self.failed.append(encode(verdict.to_json()).decode())
 
@@ -58,10 +74,18 @@ class ShareReport:
         self.unsettled += other.unsettled
         self.failed += other.failed
         self._count(other.rows)
+        self._count_registries(other.upcasters)
+        self.other_registry += other.other_registry
+        for status, number in other.payloads.items():
+            self.payloads[status] = self.payloads.get(status, 0) + number
 
     def _count(self, rows: Mapping[str, int]) -> None:
         for surface, number in rows.items():
             self.rows[surface] += number
+
+    def _count_registries(self, upcasters: Mapping[str, int]) -> None:
+        for digest, number in upcasters.items():
+            self.upcasters[digest] = self.upcasters.get(digest, 0) + number
 
 
 def shares_of(heads: Iterable[StreamHead]) -> Iterator[list[StreamHead]]:
@@ -87,13 +111,7 @@ def verify_share(
 
 async def _verify(target: Target, heads: Sequence[StreamHead], begun: Mapping[int, HistoryCheck] | None) -> ShareReport:
     report = ShareReport()
-    channel = open_channel(
-        target.address,
-        token=target.token,
-        retryable_methods=IDEMPOTENT_METHODS,
-        credentials=grpc.ssl_channel_credentials() if target.tls else None,
-    )
-    async with channel:
+    async with target.api.open() as channel:
         evidence = EvidenceClient(channel)
         verify = VerifyExecutions(
             EventLogClient(channel, timeout=60.0),
@@ -102,7 +120,19 @@ async def _verify(target: Target, heads: Sequence[StreamHead], begun: Mapping[in
             columns=evidence if begun is None else None,
             wait_seconds=target.wait_seconds,
         )
+        payloads = SharePayloads(PayloadClient(channel, timeout=60.0)) if target.payloads else None
         for batch in batches(heads):
             for one in await verify(batch, begun):
-                report.add(one.verdict)
+                report.add(await _with_payloads(one, payloads))
+        report.payloads = payloads.counts() if payloads is not None else {}
     return report
+
+
+async def _with_payloads(one: Verified, payloads: SharePayloads | None) -> Verdict:
+    """The verdict, and what is wrong with the payloads of a history that is whole."""
+    replayed = one.check.replayed() if payloads is not None else None
+    if payloads is None or replayed is None:
+        return one.verdict
+    owner = Scope(tenant_id=one.head.tenant_id, organization_id=one.head.organization_id)
+    found = await payloads(replayed.payloads, owner)
+    return replace(one.verdict, findings=(*one.verdict.findings, *found))

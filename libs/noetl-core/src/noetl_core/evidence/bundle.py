@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, sha256_hex
 from noetl_core.evidence import strict
+from noetl_core.evidence.documents import READABLE, SCHEMA
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import GATES
 
-SCHEMA: Final = 1
 INDEX: Final = "index.json"
 FILES: Final[Mapping[str, str]] = {
     "manifest": "manifest.json",
@@ -41,7 +41,7 @@ STEPS: Final = (
 
 _ROLES: Final = (*FILES, PAYLOAD)
 MANIFEST_SHAPE: Final = strict.fields(
-    schema_version=strict.only(SCHEMA),
+    schema_version=strict.only(*READABLE),
     program=strict.text,
     config=strict.fields(
         execution_id=strict.digits,
@@ -69,7 +69,7 @@ MANIFEST_SHAPE: Final = strict.fields(
     proved=strict.boolean,
 )
 INDEX_SHAPE: Final = strict.fields(
-    schema_version=strict.only(SCHEMA),
+    schema_version=strict.only(*READABLE),
     path_base=strict.only("index"),
     manifest=strict.only(FILES["manifest"]),
     artifacts=strict.listing(
@@ -138,11 +138,14 @@ def check_index(index: Any, found: Sequence[Artifact]) -> list[Finding]:
     return findings
 
 
-def check_manifest(manifest: Any, *, roles: Mapping[str, str], execution_id: int) -> list[Finding]:
+def check_manifest(manifest: Any, *, roles: Mapping[str, str], execution_id: int, index_version: int) -> list[Finding]:
     """The manifest has its shape, all its steps in their order and successful, and names the files of the index."""
     if wrong := strict.problems(manifest, MANIFEST_SHAPE, "manifest"):
         return [_about("manifest", one) for one in wrong]
     findings: list[Finding] = []
+    if index_version != manifest["schema_version"]:
+        told = f"it is of version {manifest['schema_version']}, and the index of version {index_version}"
+        findings.append(_about("manifest", told))
     if manifest["config"]["execution_id"] != str(execution_id):
         findings.append(_about("manifest", "its execution is another than that of the events"))
     if [step["name"] for step in manifest["steps"]] != list(STEPS):

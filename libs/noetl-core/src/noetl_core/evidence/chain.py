@@ -22,17 +22,23 @@ class Head:
 class ChainCheck:
     """Takes the events of one stream as they stand, page by page, and remembers nothing but the last one."""
 
-    def __init__(self, execution_id: int, *, deep: bool = True) -> None:
+    def __init__(self, execution_id: int, *, deep: bool = True, after: Head | None = None) -> None:
         self._execution_id = execution_id
         self._deep = deep
         """Whether the inside of each event is looked at too; its seal covers it, unless somebody sealed it anew."""
-        self._version = 0
-        self._checksum = ""
+        self._version = after.version if after else 0
+        self._checksum = after.checksum if after else ""
+        """Where a history is taken up in its middle, the event before is known from elsewhere."""
 
     @property
     def version(self) -> int:
         """Of the last event that was taken."""
         return self._version
+
+    @property
+    def checksum(self) -> str:
+        """Of the same."""
+        return self._checksum
 
     def take(self, events: Iterable[StoredEvent]) -> list[Finding]:
         """What is wrong with these events, and with how they follow the ones before."""

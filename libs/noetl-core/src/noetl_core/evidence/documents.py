@@ -14,97 +14,109 @@ from noetl_core.surfaces.shapes import FORMAT, Row, Surface, key_of
 from noetl_core.surfaces.surface_fold import Rows
 from noetl_core.timestamps import format_time
 
-SCHEMA: Final = 1
-"""Of all documents of a bundle."""
+SCHEMA: Final = 2
+"""Of a bundle and of all its documents; it grows with the fields of any. 2: live rows tell their registry."""
+READABLE: Final = (1, SCHEMA)
+"""Bundles are kept for years: those of earlier versions are judged by what they say."""
 ADAPTER: Final = "noetl.projection.v1.ProjectionService/ListRows"
 """Where live rows come from; another store would name another."""
 STATUSES: Final = ("verified", "present", "missing", "corrupt")
 RESOLVED: Final = frozenset({"verified", "present"})
 
-_SCHEMA = strict.only(SCHEMA)
 _ROWS = strict.by_surface(strict.listing(strict.one_object))
 _COUNTS = strict.by_surface(strict.count)
 _SUMS = strict.by_surface(strict.sha256)
 _FINDING = strict.one_object
 
-REPLAY: Final = strict.fields(
-    schema_version=_SCHEMA,
-    format=strict.count,
-    checksum_algorithm=strict.only("sha256"),
-    execution_id=strict.digits,
-    tenant_id=strict.text,
-    organization_id=strict.text,
-    stream_version=strict.count,
-    event_id=strict.digits,
-    event_checksum=strict.sha256,
-    reached_at=strict.time,
-    upcasters=strict.sha256,
-    projection_checksums=_SUMS,
-    row_counts=_COUNTS,
-    checksum=strict.sha256,
-    payload_root=strict.sha256,
-    payload_count=strict.count,
-    rows=_ROWS,
-    payloads=strict.listing(
-        strict.fields(
-            sha256=strict.sha256,
-            uri=strict.text,
-            media_type=strict.text,
-            uses=strict.count,
-            status=strict.only(*STATUSES),
-            stored_bytes=strict.count,
-            included=strict.boolean,
-        )
-    ),
-    payload_summary=strict.fields(
-        total=strict.count,
-        verified=strict.count,
-        present=strict.count,
-        missing=strict.count,
-        corrupt=strict.count,
-        all_resolved=strict.boolean,
-        checksum=strict.sha256,
-    ),
-)
-LIVE_ROWS: Final = strict.fields(
-    schema_version=_SCHEMA,
-    adapter=strict.text,
-    scope=strict.fields(
-        tenant_id=strict.text,
-        organization_id=strict.text,
-        execution_id=strict.digits,
-        projection=strict.only("all"),
-        stream_version=strict.count,
-    ),
-    exported_at=strict.time,
-    rows=_ROWS,
-    row_counts=_COUNTS,
-    rows_checksum=strict.sha256,
-)
-LIVE_CHECKSUMS: Final = strict.fields(
-    schema_version=_SCHEMA,
-    format=strict.count,
-    execution_id=strict.digits,
-    stream_version=strict.count,
-    projection_checksums=_SUMS,
-    row_counts=_COUNTS,
-    checksum=strict.sha256,
-    rows_checksum=strict.sha256,
-)
-REPORT: Final = strict.fields(
-    schema_version=_SCHEMA,
-    proved=strict.boolean,
-    verdict=strict.one_object,
-    findings=strict.listing(_FINDING),
-)
+
+def _shapes(schema: int) -> Mapping[str, strict.Spec]:
+    registry = {"upcasters": strict.told_sha256} if schema > 1 else {}
+    return {
+        "replay": strict.fields(
+            schema_version=strict.only(schema),
+            format=strict.count,
+            checksum_algorithm=strict.only("sha256"),
+            execution_id=strict.digits,
+            tenant_id=strict.text,
+            organization_id=strict.text,
+            stream_version=strict.count,
+            event_id=strict.digits,
+            event_checksum=strict.sha256,
+            reached_at=strict.time,
+            upcasters=strict.sha256,
+            projection_checksums=_SUMS,
+            row_counts=_COUNTS,
+            checksum=strict.sha256,
+            payload_root=strict.sha256,
+            payload_count=strict.count,
+            rows=_ROWS,
+            payloads=strict.listing(
+                strict.fields(
+                    sha256=strict.sha256,
+                    uri=strict.text,
+                    media_type=strict.text,
+                    uses=strict.count,
+                    status=strict.only(*STATUSES),
+                    stored_bytes=strict.count,
+                    included=strict.boolean,
+                )
+            ),
+            payload_summary=strict.fields(
+                total=strict.count,
+                verified=strict.count,
+                present=strict.count,
+                missing=strict.count,
+                corrupt=strict.count,
+                all_resolved=strict.boolean,
+                checksum=strict.sha256,
+            ),
+        ),
+        "live_rows": strict.fields(
+            schema_version=strict.only(schema),
+            adapter=strict.text,
+            scope=strict.fields(
+                tenant_id=strict.text,
+                organization_id=strict.text,
+                execution_id=strict.digits,
+                projection=strict.only("all"),
+                stream_version=strict.count,
+            ),
+            exported_at=strict.time,
+            **registry,
+            rows=_ROWS,
+            row_counts=_COUNTS,
+            rows_checksum=strict.sha256,
+        ),
+        "live_checksums": strict.fields(
+            schema_version=strict.only(schema),
+            format=strict.count,
+            execution_id=strict.digits,
+            stream_version=strict.count,
+            **registry,
+            projection_checksums=_SUMS,
+            row_counts=_COUNTS,
+            checksum=strict.sha256,
+            rows_checksum=strict.sha256,
+        ),
+        "report": strict.fields(
+            schema_version=strict.only(schema),
+            proved=strict.boolean,
+            verdict=strict.one_object,
+            findings=strict.listing(_FINDING),
+        ),
+    }
 
 
-def replay_document(replayed: Replayed, payloads: Sequence[JsonObject]) -> JsonObject:
+SHAPES: Final[Mapping[int, Mapping[str, strict.Spec]]] = {schema: _shapes(schema) for schema in READABLE}
+"""Of documents by their role, in bundles of each version."""
+
+
+def replay_document(replayed: Replayed, payloads: Sequence[JsonObject], *, schema: int = SCHEMA) -> JsonObject:
     """A state with its rows, its checksums, and what became of every payload that its history refers to."""
     execution = replayed.state.execution
     document: Any = replayed.checksums()
     return {
-        "schema_version": SCHEMA,
+        "schema_version": schema,
         "format": FORMAT,
         "checksum_algorithm": "sha256",
         "execution_id": str(execution.execution_id),
@@ -139,7 +151,14 @@ def payload_summary(payloads: Iterable[Mapping[str, Any]]) -> JsonObject:
 
 
 def live_rows_document(
-    rows: Rows, *, tenant_id: str, organization_id: str, execution_id: int, version: int, exported_at: datetime
+    rows: Rows,
+    *,
+    tenant_id: str,
+    organization_id: str,
+    execution_id: int,
+    version: int,
+    upcasters: str,
+    exported_at: datetime,
 ) -> JsonObject:
     """Rows as a store holds them, in a form that any store can export."""
     document = rows_document(rows)
@@ -154,6 +173,7 @@ def live_rows_document(
             "stream_version": version,
         },
         "exported_at": format_time(exported_at),
+        "upcasters": upcasters,
         "rows": document,
         "row_counts": {str(surface): len(rows[surface]) for surface in Surface},
         "rows_checksum": sha256_hex(encode(document)),
@@ -164,9 +184,11 @@ def live_checksums_document(live_rows: Mapping[str, Any]) -> JsonObject:
     """Checksums of exported rows, from nothing but that document."""
     rows = rows_of(live_rows["rows"])
     surfaces: JsonObject = {str(surface): surface_checksum(rows[surface]) for surface in Surface}
+    registry = {"upcasters": live_rows["upcasters"]} if "upcasters" in live_rows else {}
     return {
-        "schema_version": SCHEMA,
+        "schema_version": live_rows["schema_version"],
         "format": FORMAT,
+        **registry,
         "execution_id": live_rows["scope"]["execution_id"],
         "stream_version": live_rows["scope"]["stream_version"],
         "projection_checksums": surfaces,

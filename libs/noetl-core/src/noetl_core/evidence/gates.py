@@ -12,10 +12,9 @@ from noetl_core.errors import Corrupt, LocatorInvalid, NoetlError
 from noetl_core.evidence import strict
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import (
-    LIVE_CHECKSUMS,
-    LIVE_ROWS,
-    REPLAY,
     RESOLVED,
+    SCHEMA,
+    SHAPES,
     live_checksums_document,
     payload_summary,
     replay_document,
@@ -44,6 +43,8 @@ class Evidence:
     payload_digests: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the bytes that came along under a digest's name."""
     projector: JsonObject | None = None
+    schema: int = SCHEMA
+    """The version of the bundle, which all its documents have."""
     _check: HistoryCheck | None = None
 
     def history(self) -> HistoryCheck:
@@ -60,11 +61,16 @@ class Evidence:
         """What the history says, beside what is live."""
         return self.history().against(self._live())
 
+    def problems(self, role: str, document: Any) -> list[str]:
+        """Where a document does not have its shape."""
+        return strict.problems(document, SHAPES[self.schema][role], role)
+
     def _live(self) -> LiveState | None:
         document: Any = self.live_rows
-        if document is None or strict.problems(document, LIVE_ROWS, "live_rows"):
+        if document is None or self.problems("live_rows", document):
             return None
-        live = LiveState(self.execution_id, document["scope"]["stream_version"], keep_rows=True)
+        version, upcasters = document["scope"]["stream_version"], document.get("upcasters")
+        live = LiveState(self.execution_id, version, keep_rows=True, upcasters=upcasters)
         try:
             rows = rows_of(document["rows"])
         except (KeyError, TypeError):
@@ -88,18 +94,23 @@ def state_integrity(evidence: Evidence) -> list[Finding]:
     """The replayed state has its shape, and is what these very events give."""
     if evidence.replay is None:
         return [_about("replay", "there is no replayed state")]
-    if wrong := strict.problems(evidence.replay, REPLAY, "replay"):
+    if wrong := evidence.problems("replay", evidence.replay):
         return [_about("replay", one) for one in wrong]
     replayed = evidence.history().replayed()
     if replayed is None:
         return [_about("replay", "its history is not whole, so nothing follows from it")]
     payloads: Any = evidence.replay["payloads"]
-    again = replay_document(replayed, payloads)
-    return [
+    again = replay_document(replayed, payloads, schema=evidence.schema)
+    findings: list[Finding] = []
+    if (made_with := evidence.replay["upcasters"]) != replayed.upcasters:
+        told = f"it was folded with the registry {made_with}, this release reads events with {replayed.upcasters}"
+        findings.append(_about("replay.other_registry", f"{told}: judge it with the release that made it"))
+    findings += [
         _about("replay", f"{name} is not what the events give")
         for name in again
-        if encode(again[name]) != encode(evidence.replay[name])
+        if name != "upcasters" and encode(again[name]) != encode(evidence.replay[name])
     ]
+    return findings
 
 
 def locator(evidence: Evidence) -> list[Finding]:
@@ -126,7 +137,7 @@ def live_rows_integrity(evidence: Evidence) -> list[Finding]:
     document: Any = evidence.live_rows
     if document is None:
         return [_about("live_rows", "there are no live rows")]
-    if wrong := strict.problems(document, LIVE_ROWS, "live_rows"):
+    if wrong := evidence.problems("live_rows", document):
         return [_about("live_rows", one) for one in wrong]
     findings: list[Finding] = []
     if document["scope"]["execution_id"] != str(evidence.execution_id):
@@ -154,7 +165,7 @@ def live_checksums(evidence: Evidence) -> list[Finding]:
     document = evidence.live_checksums
     if document is None:
         return [_about("live_checksums", "there are no live checksums")]
-    if wrong := strict.problems(document, LIVE_CHECKSUMS, "live_checksums"):
+    if wrong := evidence.problems("live_checksums", document):
         return [_about("live_checksums", one) for one in wrong]
     if evidence.live_rows is None or live_rows_integrity(evidence):
         return [_about("live_checksums", "there are no whole rows that they could be of")]

@@ -9,7 +9,7 @@ from noetl_core.canonical import JsonObject
 from noetl_core.errors import Corrupt
 from noetl_core.evidence.findings import Finding
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import LiveRows, StoredRow
+from noetl_core.ports.live_rows import LiveRows, RowPage, StoredRow
 from noetl_core.surfaces.checksums import SurfaceChecksum
 from noetl_core.surfaces.shapes import Row, Surface, check_row, key_of
 
@@ -20,9 +20,13 @@ _LOOKS: Final = 5
 class LiveState:
     """What is stored of one execution, at one version of it."""
 
-    def __init__(self, execution_id: int, version: int, *, keep_rows: bool = False) -> None:
+    def __init__(
+        self, execution_id: int, version: int, *, keep_rows: bool = False, upcasters: str | None = None
+    ) -> None:
         self.execution_id = execution_id
         self.version = version
+        self.upcasters = upcasters
+        """Digest of the registry that it was folded with; empty: nobody knows. None: whoever shows it does not tell."""
         self.findings: list[Finding] = []
         self.rows: dict[Surface, dict[str, Row]] = {surface: {} for surface in Surface}
         """Only if they are kept; checksums need none."""
@@ -78,7 +82,9 @@ async def _look(
     moved: set[int] = set()
     page = await source.list_rows(scope, wanted, wait_seconds=wait_seconds)
     for execution_id, version in page.versions.items():
-        states[execution_id] = LiveState(execution_id, version, keep_rows=keep_rows)
+        states[execution_id] = LiveState(
+            execution_id, version, keep_rows=keep_rows, upcasters=page.upcasters.get(execution_id, "")
+        )
     while True:
         for stored in page.rows:
             if stored.execution_id not in moved:
@@ -86,5 +92,12 @@ async def _look(
         if page.following is None or len(moved) == len(wanted):
             return states, moved
         page = await source.list_rows(scope, wanted, after=page.following)
-        known = {one: state.version for one, state in states.items()}
-        moved.update(one for one in wanted if page.versions.get(one) != known.get(one))
+        moved.update(one for one in wanted if not _stands(states.get(one), page, one))
+
+
+def _stands(state: LiveState | None, page: RowPage, execution_id: int) -> bool:
+    """Whether it is where it was: rows that are made again may come to the same version."""
+    version = page.versions.get(execution_id)
+    if state is None or version is None:
+        return state is None and version is None
+    return (state.version, state.upcasters) == (version, page.upcasters.get(execution_id, ""))

@@ -14,7 +14,8 @@ Spec = Callable[[Any, str], Iterator[str]]
 """Tells what is wrong with a value at a place."""
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-_DIGITS: Final = re.compile(r"[1-9][0-9]*")
+_DIGITS: Final = re.compile(r"[1-9][0-9]{0,18}")
+"""Ids have 63 bits; thousands of digits are nothing that Python makes a number of."""
 
 
 def text(value: Any, at: str) -> Iterator[str]:
@@ -47,6 +48,12 @@ def sha256(value: Any, at: str) -> Iterator[str]:
     """64 lowercase hexadecimal digits."""
     if type(value) is not str or _SHA256.fullmatch(value) is None:
         yield f"{at} is not a SHA-256 in lowercase hex"
+
+
+def told_sha256(value: Any, at: str) -> Iterator[str]:
+    """The same, or empty text where nobody knows it."""
+    if value != "":
+        yield from sha256(value, at)
 
 
 def digits(value: Any, at: str) -> Iterator[str]:

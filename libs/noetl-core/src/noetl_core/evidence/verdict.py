@@ -36,6 +36,10 @@ class Verdict:
     live: Mapping[str, str] = field(default_factory=dict)
     rows: Mapping[str, int] = field(default_factory=dict)
     """How many rows the log gives, by surface."""
+    upcasters: str = ""
+    """Digest of the registry by which the log was read; empty if nothing follows from it."""
+    live_upcasters: str = ""
+    """That of the live rows; empty if nobody knows. Rows that are equal are proved, whatever they were folded with."""
     findings: Sequence[Finding] = ()
     unsettled: bool = False
     """It moved whenever its rows were looked at, so nothing is said of them."""
@@ -44,6 +48,11 @@ class Verdict:
     def is_proved(self) -> bool:
         """Whether nothing is wrong."""
         return not self.findings and not self.unsettled
+
+    @property
+    def is_of_another_registry(self) -> bool:
+        """Whether live rows were folded with another registry than the log was read with, or nobody knows."""
+        return bool(self.upcasters and self.live) and self.upcasters != self.live_upcasters
 
     def to_json(self) -> JsonObject:
         """As documents have it."""
@@ -63,6 +72,11 @@ class Verdict:
             "proved": self.is_proved,
             "unsettled": self.unsettled,
             "checksum": total_checksum({**self.replayed}) if self.replayed else None,
+            "upcasters": {
+                "replayed": self.upcasters or None,
+                "live": self.live_upcasters or None,
+                "equal": bool(self.upcasters) and self.upcasters == self.live_upcasters,
+            },
             "surfaces": surfaces,
             "findings": [one.to_json() for one in self.findings],
         }
@@ -123,19 +137,23 @@ class HistoryCheck:
             replayed=sums,
             live=told,
             rows=rows,
+            upcasters=replayed.upcasters if replayed is not None else "",
+            live_upcasters=(live.upcasters or "") if live is not None else "",
             findings=tuple(findings),
             unsettled=unsettled,
         )
 
     def alone(self) -> Verdict:
         """The verdict on the history by itself; nothing is said of live rows."""
-        sums, rows = _surfaces(self.replayed())
+        replayed = self.replayed()
+        sums, rows = _surfaces(replayed)
         return Verdict(
             execution_id=self.execution_id,
             version=self.version,
             events=self.events,
             replayed=sums,
             rows=rows,
+            upcasters=replayed.upcasters if replayed is not None else "",
             findings=tuple(self.findings),
         )
 
@@ -160,6 +178,10 @@ def _surfaces(replayed: Replayed | None) -> tuple[dict[str, str], dict[str, int]
 
 def _parity(replayed: Replayed, live: LiveState, sums: Mapping[str, str], told: Mapping[str, str]) -> list[Finding]:
     findings: list[Finding] = []
+    if dict(sums) != dict(told) and live.upcasters is not None and live.upcasters != replayed.upcasters:
+        folded = f"with the registry {live.upcasters}" if live.upcasters else "with a registry that nobody knows"
+        message = f"live rows were folded {folded}, the log is read with {replayed.upcasters}: make the rows again"
+        findings.append(Finding(code="parity.other_registry", message=message))
     for surface in Surface:
         if sums[surface] == told[surface]:
             continue

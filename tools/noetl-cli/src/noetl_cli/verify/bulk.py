@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import os
-import re
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from noetl_adapters.lake.lake_files import open_lake
-from noetl_adapters.lake.parquet_events import ParquetEvents
-from noetl_adapters.spark.failures import describe
-from noetl_adapters.spark.session import start_session
+from noetl_adapters.spark.api_access import ApiAccess
+from noetl_adapters.spark.jobs import SparkJobs, job_settings, told_plainly
+from noetl_adapters.spark.lake_events import lake_events
+from noetl_adapters.spark.lake_job import LakeAccess
+from noetl_adapters.spark.verify_job import verify_lake, verify_log
 from noetl_adapters.verify.shares import ShareReport, Target, shares_of, verify_share
 from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput, NoetlError, Unavailable
-from noetl_core.lake.manifest import EVENTS
+from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.spark import SparkSettings
 from noetl_core.ports.streams import StreamHead
 
 from noetl_cli.connection import Server, connected
-from noetl_cli.lake.export import LakeExport
+from noetl_cli.lake.bring_up import Export, bring_up
 from noetl_cli.stream_heads import all_heads
-
-TRIES: Final = 3
-"""Of a task, before the whole fails."""
-_OURS = re.compile(r"noetl_core\.errors\.(\w+): (.*)")
 
 Progress = Callable[[int, int], None]
 
@@ -50,14 +44,14 @@ class Bulk:
     master: str = ""
     jobs: int = 0
     memory: str = "1g"
-    lake: Path | None = None
+    lake: str | None = None
+    """Where it is, as `lake_place` gives it."""
     wait_seconds: int = 10
+    payloads: bool = False
 
-    @property
-    def spark(self) -> SparkSettings:
-        """A session with as many tasks at once as there are processors, each tried again when it is lost."""
-        threads = self.jobs or os.cpu_count() or 2
-        return SparkSettings(master=self.master or f"local[{threads},{TRIES}]", memory=self.memory)
+    def spark_jobs(self) -> SparkJobs:
+        """Where they run, once there is one."""
+        return SparkJobs(job_settings(master=self.master, jobs=self.jobs, memory=self.memory))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,9 +63,15 @@ class BulkReport:
     seconds: float
     unsettled: int = 0
     rows: dict[str, int] = field(default_factory=dict)
+    upcasters: dict[str, int] = field(default_factory=dict)
+    """How many executions have live rows of each registry, by its digest."""
+    other_registry: int = 0
+    """How many of them are not of the registry that their log was read with."""
     failed: list[Any] = field(default_factory=list)
     missing: int = 0
     """Executions that the log has and that were not looked at, which must not be."""
+    payloads: dict[str, int] | None = None
+    """By what became of them; None if nobody asked for them."""
 
     @property
     def is_proved(self) -> bool:
@@ -87,53 +87,64 @@ class BulkReport:
             "events_per_second": round(self.events / self.seconds, 1) if self.seconds else 0.0,
             "proved": self.is_proved,
             "rows": self.rows,
+            "upcasters": self.upcasters,
+            "other_registry": self.other_registry,
             "unsettled": self.unsettled,
             "missing": self.missing,
+            "payloads": self.payloads,
             "failed": self.failed,
         }
 
 
-def lake_directory(place: str) -> Path:
-    """The directory of a lake; Spark as it is shipped reads no buckets, so an address of one is refused."""
+def lake_place(place: str) -> str:
+    """Where a lake is: a directory, by its path or its address, or a bucket; it need not be there yet."""
     address = urlsplit(place)
-    if address.scheme in ("", "file"):
-        directory = Path(address.path if address.scheme else place)
-        if directory.exists() and not directory.is_dir():
-            raise InvalidInput(f"--lake is a directory, and {str(directory)!r} is a file")
-        return directory
-    raise InvalidInput(
-        f"--lake is a directory, not {place!r}: Spark reads its files, and reads none from a bucket. Copy the lake to "
-        "a directory and name that, or leave --lake out; `noetl lake verify` checks a lake in a bucket by itself"
-    )
+    if address.scheme not in ("", "file"):
+        open_lake(place, os.environ)  # refuses what is no place for one
+        return place
+    directory = Path(address.path if address.scheme else place).absolute()
+    if directory.exists() and not directory.is_dir():
+        raise InvalidInput(f"--lake is a directory or a bucket, and {str(directory)!r} is a file")
+    return str(directory)
 
 
-async def list_heads(server: Server, bulk: Bulk) -> list[StreamHead]:
-    """Where every stream ends, from the log; a lake is brought up to it before."""
+async def list_heads(server: Server, scope: Scope | None) -> list[StreamHead]:
+    """Where every stream ends, from the log."""
     async with connected(server) as clients:
-        if bulk.lake is not None:
-            lake = open_lake(str(bulk.lake), os.environ)
-            await LakeExport(clients.events, clients.evidence, lake, ParquetEvents(), scope=bulk.scope).run()
-        return await all_heads(clients.evidence, bulk.scope)
+        return await all_heads(clients.evidence, scope)
 
 
-def verify_all(server: Server, bulk: Bulk, heads: Sequence[StreamHead], progress: Progress) -> BulkReport:
+def bring_lake_up(server: Server, bulk: Bulk, jobs: SparkJobs) -> None:
+    """Before heads are listed: what happens later is asked for."""
+    if bulk.lake is not None:
+        asked = Export(place=bulk.lake, scope=bulk.scope, jobs=bulk.jobs, master=bulk.master)
+        bring_up(server, asked, jobs)
+
+
+def verify_all(
+    server: Server, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
+) -> BulkReport:
     """All of them; nothing here runs in an event loop, since tasks have their own."""
-    target = Target(address=server.address, token=server.token, tls=server.tls, wait_seconds=float(bulk.wait_seconds))
+    api = ApiAccess(address=server.address, token=server.token, tls=server.tls)
+    target = Target(api=api, wait_seconds=float(bulk.wait_seconds), payloads=bulk.payloads)
     begun = time.monotonic()
     if not heads:
         total = ShareReport()
     elif bulk.engine == "process":
         total = _here(target, heads, progress)
     else:
-        total = _on_spark(target, bulk, heads, progress)
+        total = _on_spark(target, bulk, heads, jobs, progress)
     return BulkReport(
         executions=total.executions,
         events=total.events,
         seconds=time.monotonic() - begun,
         unsettled=total.unsettled,
         rows=total.rows,
+        upcasters=total.upcasters,
+        other_registry=total.other_registry,
         failed=sorted((decode(one.encode()) for one in total.failed), key=_by_execution),
         missing=max(len(heads) - total.executions, 0),
+        payloads=total.payloads if bulk.payloads else None,
     )
 
 
@@ -145,37 +156,15 @@ def _here(target: Target, heads: Sequence[StreamHead], progress: Progress) -> Sh
     return total
 
 
-def _on_spark(target: Target, bulk: Bulk, heads: Sequence[StreamHead], progress: Progress) -> ShareReport:
-    with tempfile.TemporaryDirectory(prefix="noetl-verify-") as scratch:
-        try:
-            spark = start_session(bulk.spark, Path(scratch))
-            from noetl_adapters.spark.verify_job import verify_lake, verify_log  # noqa: PLC0415 - needs pyspark
-        except ImportError as exc:
-            raise Unavailable(
-                "Spark is not installed here: install pyspark, or name another engine with --engine process"
-            ) from exc
-        try:
-            if bulk.lake is None:
-                return verify_log(spark, target, heads, progress)
-            root = bulk.lake.absolute()
-            files = [f"file://{root / path}" for path in open_lake(str(root), os.environ).list(EVENTS)]
-            return verify_lake(spark, target, files, {head.execution_id: head for head in heads}, progress)
-        except NoetlError:
-            raise
-        except Exception as exc:
-            raise _failure(exc) from exc
-        finally:
-            spark.stop()
-
-
-def _failure(exc: Exception) -> NoetlError:
-    """What a task said, without the way that it took through two languages."""
-    told = _OURS.findall(str(exc))
-    if told:
-        name, message = told[-1]
-        kind = Unavailable if name in ("Unavailable", "DeadlinePassed", "Overloaded") else BulkFailed
-        return kind(f"a task failed: {message.strip()}")
-    return BulkFailed(f"the Spark job failed: {describe(exc, None).message}")
+def _on_spark(
+    target: Target, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
+) -> ShareReport:
+    spark = jobs.session()
+    with told_plainly(BulkFailed):
+        if bulk.lake is None:
+            return verify_log(spark, target, heads, progress)
+        events = lake_events(spark, LakeAccess.of(bulk.lake, os.environ))
+        return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
 
 
 def _by_execution(verdict: Any) -> int:

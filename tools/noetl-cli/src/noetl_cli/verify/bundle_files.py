@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,19 @@ def new_bundle(directory: Path | None) -> Iterator[BundleWriter]:
         raise InvalidInput(f"the evidence cannot be written to {directory}: {exc}") from exc
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_report(file: Path, text: str) -> None:
+    """A report at its place, whole; what was there stays if it cannot be written."""
+    aside = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    try:
+        aside.write_text(text, encoding="utf-8", newline="\n")
+        aside.replace(file)
+    except OSError as exc:
+        raise InvalidInput(f"the report cannot be written to {file}: {exc}") from exc
+    finally:
+        with suppress(OSError):  # Where nothing can be written, nothing can be removed either.
+            aside.unlink()
 
 
 class BundleReader:

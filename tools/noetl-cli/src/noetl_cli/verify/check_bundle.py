@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from noetl_core.evidence.bundle import (
     gate_names,
 )
 from noetl_core.evidence.chain import Head
-from noetl_core.evidence.documents import REPORT
+from noetl_core.evidence.documents import SCHEMA
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import Evidence, judge
 from noetl_core.evidence.verdict import Verdict
@@ -37,6 +38,12 @@ class CheckedBundle:
     execution_id: str = ""
     found: dict[str, list[Finding]] = field(default_factory=dict)
     verdict: Verdict | None = None
+    index: Any = None
+    manifest: Any = None
+    files: Sequence[Artifact] = ()
+    """What is there, as it is; the index is not among them."""
+    evidence: Evidence | None = None
+    """What the gates judged; None if the manifest does not even say of whom it is."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -60,21 +67,27 @@ def check_bundle(directory: Path, *, index_sha256: str | None = None) -> Checked
     reader = BundleReader(directory)
     checked = CheckedBundle(index_sha256=reader.index_sha256())
     there = list(reader.found())
-    index = reader.index()
+    index = checked.index = reader.index()
+    checked.files = there
     checked.found["artifact_index"] = check_index(index, there)
     if index_sha256 is not None and index_sha256 != checked.index_sha256:
         told = f"the index has digest {checked.index_sha256}, not {index_sha256}: this is another bundle"
         checked.found["artifact_index"].append(Finding(code="bundle.another", message=told))
-    manifest = reader.document("manifest")
+    manifest = checked.manifest = reader.document("manifest")
+    if later := _made_later(manifest):
+        checked.found["manifest"] = [later]
+        return checked
     if wrong := strict.problems(manifest, MANIFEST_SHAPE, "manifest"):
         checked.found["manifest"] = [Finding(code="manifest", message=one) for one in wrong]
         return checked
     checked.execution_id = manifest["config"]["execution_id"]
     roles = {one.role: one.path for one in _listed(index) if one.role != "payload"}
     execution_id = int(checked.execution_id)
-    checked.found["manifest"] = check_manifest(manifest, roles=roles, execution_id=execution_id)
+    checked.found["manifest"] = check_manifest(
+        manifest, roles=roles, execution_id=execution_id, index_version=_version_of(index)
+    )
     events, unreadable = _events(reader)
-    evidence = Evidence(
+    evidence = checked.evidence = Evidence(
         execution_id=execution_id,
         head=Head(version=manifest["head"]["version"], checksum=manifest["head"]["checksum"]),
         events=events,
@@ -83,12 +96,13 @@ def check_bundle(directory: Path, *, index_sha256: str | None = None) -> Checked
         live_checksums=reader.document("live_checksums"),
         payload_digests={one.path.removeprefix(PAYLOADS): one.sha256 for one in there if one.role == "payload"},
         projector=reader.document("projector"),
+        schema=manifest["schema_version"],
     )
     for gate in gate_names():
         checked.found[gate] = judge(gate, evidence)
     checked.found["fetch"] = [*unreadable, *checked.found["fetch"]]
     checked.verdict = evidence.verdict()
-    checked.found["report"] = _check_report(reader.document("report"), checked.verdict)
+    checked.found["report"] = _check_report(reader.document("report"), checked.verdict, evidence)
     return checked
 
 
@@ -104,11 +118,27 @@ def _events(reader: BundleReader) -> tuple[list[StoredEvent], list[Finding]]:
     return events, findings
 
 
-def _check_report(report: Any, verdict: Verdict) -> list[Finding]:
+def _made_later(manifest: Any) -> Finding | None:
+    version = _version_of(manifest)
+    if version <= SCHEMA:
+        return None
+    told = f"this is evidence of version {version}, and this release reads up to {SCHEMA}: check it with a later one"
+    return Finding(code="bundle.later", message=told)
+
+
+def _version_of(document: Any) -> int:
+    version = document.get("schema_version") if type(document) is dict else None
+    return version if type(version) is int else 0
+
+
+def _check_report(report: Any, verdict: Verdict, evidence: Evidence) -> list[Finding]:
     """The report says what the files give."""
-    if wrong := strict.problems(report, REPORT, "report"):
+    if wrong := evidence.problems("report", report):
         return [Finding(code="report", message=one) for one in wrong]
-    if encode(report["verdict"]) != encode(verdict.to_json()):
+    again = verdict.to_json()
+    if evidence.schema == 1:  # which told no registries
+        del again["upcasters"]
+    if encode(report["verdict"]) != encode(again):
         return [Finding(code="report", message="its verdict is not what the evidence gives")]
     if not report["proved"]:
         return [Finding(code="report", message="it says that nothing was proved")]

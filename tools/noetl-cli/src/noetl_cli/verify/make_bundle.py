@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from typing import Any, Final
 
+from noetl_contracts.clients.find_payloads import FindPayloads
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import InvalidInput, NotFound, Unavailable
-from noetl_core.evidence.bundle import INDEX, SCHEMA, STEPS
+from noetl_core.evidence.bundle import INDEX, STEPS
 from noetl_core.evidence.chain import Head
-from noetl_core.evidence.documents import live_checksums_document, live_rows_document, replay_document
+from noetl_core.evidence.documents import SCHEMA, live_checksums_document, live_rows_document, replay_document
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import GATES, Evidence, judge
 from noetl_core.evidence.verdict import Verdict
@@ -30,7 +31,6 @@ from noetl_core.timestamps import format_time
 
 from noetl_cli.connection import Clients
 from noetl_cli.verify.bundle_files import BundleWriter
-from noetl_cli.verify.find_payloads import FindPayloads
 
 PROJECTOR_SECONDS: Final = 10.0
 
@@ -166,6 +166,7 @@ def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
             organization_id=head.organization_id,
             execution_id=head.execution_id,
             version=live.version,
+            upcasters=live.upcasters or "",
             exported_at=datetime.now(UTC),
         )
         evidence.live_checksums = live_checksums_document(evidence.live_rows)

@@ -30,9 +30,14 @@ class Compared:
     problem: str = ""
 
     @property
+    def is_comparable(self) -> bool:
+        """What is too large for a replay has no snapshot either: nothing is wrong with it, and nothing is proved."""
+        return self.problem != _TOO_LARGE
+
+    @property
     def is_proved(self) -> bool:
-        """Whether it began with a snapshot and came to the same; what is too large for a replay has none."""
-        return not self.differs and (self.snapshot_version > 0 or self.problem == _TOO_LARGE)
+        """Whether it began with a snapshot and came to the same."""
+        return not self.differs and self.snapshot_version > 0
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -40,7 +45,7 @@ class Compared:
             "execution_id": str(self.execution_id),
             "stream_version": self.version,
             "snapshot_version": self.snapshot_version,
-            "equal": None if self.problem == _TOO_LARGE else self.is_proved,
+            "equal": self.is_proved if self.is_comparable else None,
             "differs": [*self.differs],
             "problem": self.problem or None,
         }
@@ -50,7 +55,7 @@ class Compared:
         if self.differs:
             told = f"from the snapshot at {self.snapshot_version} DIFFERS in {', '.join(self.differs)}"
         elif self.problem:
-            told = "is too large to be replayed in one piece" if self.problem == _TOO_LARGE else self.problem
+            told = self.problem if self.is_comparable else "is too large to be replayed in one piece: NOT COMPARED"
         else:
             told = f"from the snapshot at {self.snapshot_version} is equal"
         return f"execution {self.execution_id} at version {self.version} {told}"
@@ -64,8 +69,29 @@ class SnapshotReport:
 
     @property
     def is_proved(self) -> bool:
-        """Whether every one is."""
+        """Whether every one is; one that nobody could compare is not."""
         return all(one.is_proved for one in self.compared)
+
+    @property
+    def failed(self) -> int:
+        """How many could be compared and are not proved: only these fail the command."""
+        return sum(one.is_comparable and not one.is_proved for one in self.compared)
+
+    @property
+    def not_compared(self) -> int:
+        """How many are too large."""
+        return sum(not one.is_comparable for one in self.compared)
+
+    def verdict(self) -> str:
+        """For people: what is said of all of them is true of each."""
+        if not self.compared:
+            return "nothing to compare"
+        if self.is_proved:
+            return "proved"
+        proved = sum(one.is_proved for one in self.compared)
+        counted = {"failed": self.failed, "NOT COMPARED": self.not_compared}
+        rest = ", ".join(f"{count} {name}" for name, count in counted.items() if count)
+        return f"{'NOT PROVED, ' if self.failed else ''}{proved} proved, {rest}"
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -73,6 +99,8 @@ class SnapshotReport:
             "executions": len(self.compared),
             "from_snapshots": sum(one.snapshot_version > 0 for one in self.compared),
             "proved": self.is_proved,
+            "failed": self.failed,
+            "not_compared": self.not_compared,
             "compared": [one.to_json() for one in self.compared],
         }
 

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 
-from noetl_contracts.clients.payloads import PayloadClient
 from noetl_core.canonical import JsonObject
 from noetl_core.errors import Corrupt, NotFound
 from noetl_core.locator import parse
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.payload_uses import PayloadUses
+
+from noetl_contracts.clients.payloads import PayloadClient
 
 READ_UP_TO: Final = 8 * 1024 * 1024
 """Larger payloads that do not come along are looked for and not read: a proof is not to wait for gigabytes."""
@@ -55,7 +56,7 @@ class FindPayloads:
         """Each of them, in the order of digests; raises only while the store is away."""
         for sha256 in uses.digests():
             use = uses[sha256]
-            status, size, data = await self._look(use.uri)
+            status, size, data = await self.look(use.uri)
             yield FoundPayload(
                 sha256=sha256,
                 uri=use.uri,
@@ -66,7 +67,8 @@ class FindPayloads:
                 data=data,
             )
 
-    async def _look(self, uri: str) -> tuple[str, int, bytes | None]:
+    async def look(self, uri: str) -> tuple[str, int, bytes | None]:
+        """What became of one, how large it is, and its bytes if they are to come along."""
         whose = dict(parse(uri).pairs())
         if (whose.get("tenant"), whose.get("org")) != ((self._owner.tenant_id,), (self._owner.organization_id,)):
             return "missing", 0, None

@@ -1,0 +1,47 @@
+"""Looks for the payloads of a share of executions: several at once, and each once, however many refer to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from noetl_contracts.clients.find_payloads import FindPayloads
+from noetl_contracts.clients.payloads import PayloadClient
+from noetl_core.evidence.documents import RESOLVED
+from noetl_core.evidence.findings import Finding
+from noetl_core.ports.event_log import Scope
+from noetl_core.replay.payload_uses import PayloadUses
+
+AT_ONCE: Final = 8
+"""Enough to hide the way to the store; tasks of Spark multiply it."""
+
+
+class SharePayloads:
+    """Knows what became of each payload that it has been asked for."""
+
+    def __init__(self, payloads: PayloadClient) -> None:
+        self._payloads = payloads
+        self._known: dict[tuple[Scope, str], str] = {}
+
+    async def __call__(self, uses: PayloadUses, owner: Scope) -> list[Finding]:
+        """What is wrong with those of one execution, in the order of digests; raises only while the store is away."""
+        wanted = [(owner, uses[sha256].uri) for sha256 in uses.digests()]
+        unknown = iter([one for one in wanted if one not in self._known])
+        await asyncio.gather(*(self._look_for(unknown) for _ in range(min(AT_ONCE, len(wanted)))))
+        return [
+            Finding(code=f"payload.{status}", message=f"payload {sha256} ({uses[sha256].uri}) is {status}")
+            for sha256 in uses.digests()
+            if (status := self._known[owner, uses[sha256].uri]) not in RESOLVED
+        ]
+
+    def counts(self) -> dict[str, int]:
+        """How many there are of each outcome."""
+        outcomes = list(self._known.values())
+        return {status: outcomes.count(status) for status in sorted(set(outcomes))}
+
+    async def _look_for(self, unknown: Iterator[tuple[Scope, str]]) -> None:
+        """All of them take from the same, so that a large one holds up nobody."""
+        for owner, uri in unknown:
+            status, _, _ = await FindPayloads(self._payloads, owner=owner, take_up_to=0).look(uri)
+            self._known[owner, uri] = status
