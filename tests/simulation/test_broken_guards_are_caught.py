@@ -16,6 +16,7 @@ TELLING = {
     "idempotency key": ("chain", "errors", "again"),
     "version check": ("brood", "family"),
     "head comparison": ("chain", "errors", "late"),
+    "state of snapshots": ("parallel", "join", "again", "errors"),
     "shared end key": ("chain", "errors", "join", "again"),
 }
 

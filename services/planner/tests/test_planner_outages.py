@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from noetl_core.append import Appended, AppendRequest
@@ -13,6 +14,8 @@ from noetl_core.ports.commands import UNANSWERED
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.steering import SteerAction
 from noetl_planner.application import actor, setbacks
+from noetl_planner.application.turn import TurnPlanner
+from noetl_planner.application.turn_parts import Turn
 from noetl_servicekit.health import Health
 from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
@@ -64,6 +67,28 @@ async def test_an_execution_whose_decision_finds_no_room_in_the_log_waits_for_it
     assert asked.refusal == UNANSWERED, "whoever asks is told, and asks again"
 
     trouble.left = 0
+    await planning.run("a")
+    assert planning.types()[-1] == "playbook.completed"
+    assert planning.actors.quarantined() == {}
+
+
+async def test_whoever_asks_in_a_turn_that_falls_over_is_told_at_once_and_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planning = await Planning().start(STEP)
+    plan = TurnPlanner.for_asks
+    failures = iter([ValueError("nobody thought of this")])
+
+    def falls_over(self: TurnPlanner, *arguments: Any) -> Turn:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return plan(self, *arguments)
+
+    monkeypatch.setattr(TurnPlanner, "for_asks", falls_over)
+    async with asyncio.timeout(5):  # far less than callers wait
+        (asked,) = await planning.actors.claim(WORKER, [planning.issued("a")])
+    assert asked.refusal == UNANSWERED
+
     await planning.run("a")
     assert planning.types()[-1] == "playbook.completed"
     assert planning.actors.quarantined() == {}

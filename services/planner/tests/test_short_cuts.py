@@ -15,13 +15,13 @@ from noetl_core.catalog import to_draft
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NotFound, NotOwner, Unavailable
 from noetl_core.executions.events import PlaybookInitialized
+from noetl_core.journal import Journal
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.bus import Delivery, Message
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
-from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.wake_workers import MAX_WAITING, WakeWorkers

@@ -19,9 +19,11 @@ from noetl_core.fold import State, empty, fold_all
 from noetl_core.ports.commands import CommandKey, Worker
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.recorded import record
+from noetl_core.routing_snapshots import RoutingSnapshot
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.routing_snapshots import KeepRouting
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.telemetry import PlannerMetrics
 from noetl_servicekit.metrics import MetricSet
@@ -29,8 +31,12 @@ from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_testkit.memory.catalog import InMemoryCatalog
 from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.memory.routing_snapshots import InMemoryRoutingSnapshots, at_once
 
+SNAPSHOT_EVENTS = 6
+"""Planners that are killed are to find some."""
 SCOPE = Scope(tenant_id="t", organization_id="o")
 
 
@@ -43,30 +49,50 @@ class FlakyLog:
         self.trouble = trouble
 
     async def append(self, request: AppendRequest) -> tuple[Appended, ...]:
-        await self._maybe_fail()
+        await self.maybe_fail()
         appended = await self.log.append(request)
-        await self._maybe_fail()
+        await self.maybe_fail()
         return appended
 
     async def read(self, scope: Scope | None, execution_id: int, **options: Any) -> EventPage:
-        await self._maybe_fail()
+        await self.maybe_fail()
         return await self.log.read(scope, execution_id, **options)
 
     async def moved_heads(self, shards: Sequence[int], **options: Any) -> Any:
         return await self.log.moved_heads(shards, **options)
 
     async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
-        await self._maybe_fail()
+        await self.maybe_fail()
         return await self.log.open_descendants(execution_id, limit=limit)
 
     async def has_children(self, execution_id: int) -> bool:
-        await self._maybe_fail()
+        await self.maybe_fail()
         return await self.log.has_children(execution_id)
 
-    async def _maybe_fail(self) -> None:
+    async def maybe_fail(self) -> None:
         await asyncio.sleep(0)
         if self._chance.random() < self.trouble:
             raise Unavailable("the network ate it")
+
+
+class FlakySnapshots:
+    """Routing snapshots over the same network."""
+
+    def __init__(self, snapshots: InMemoryRoutingSnapshots, flaky: FlakyLog) -> None:
+        self._snapshots = snapshots
+        self._flaky = flaky
+
+    async def find(self, execution_id: int) -> RoutingSnapshot | None:
+        """Not always."""
+        await self._flaky.maybe_fail()
+        return await self._snapshots.find(execution_id)
+
+    async def keep(self, snapshot: RoutingSnapshot, *, fence: Fence) -> bool:
+        """Not always, and not always told."""
+        await self._flaky.maybe_fail()
+        kept = await self._snapshots.keep(snapshot, fence=fence)
+        await self._flaky.maybe_fail()
+        return kept
 
 
 class ChaosWorld:
@@ -75,7 +101,9 @@ class ChaosWorld:
     def __init__(self, seed: int, *, trouble: float) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - repeatable, not secret
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.log = InMemoryEventLog(clock=self.tick)
+        leases = InMemoryShardLeases(clock=self.tick)
+        self.log = InMemoryEventLog(leases=leases, clock=self.tick)
+        self.snapshots = InMemoryRoutingSnapshots(self.log, leases)
         self.flaky = FlakyLog(self.log, self.chance, trouble)
         self.catalog = InMemoryCatalog()
         self.payloads = InMemoryPayloadStore()
@@ -108,6 +136,14 @@ class ChaosWorld:
         rules = TurnRules(
             lease_seconds=10.0, now=self.tick, work_subject=lambda pool, kind: f"noetl.work.{pool}.{kind}"
         )
+        routing = KeepRouting(
+            FlakySnapshots(self.snapshots, self.flaky),
+            rules="chaos",
+            every_events=SNAPSHOT_EVENTS,
+            fence=_fence,
+            metrics=metrics,
+            aside=at_once,
+        )
 
         def make(execution_id: int, shard: int) -> Actor:
             return Actor(
@@ -116,11 +152,12 @@ class ChaosWorld:
                 log=self.flaky,
                 load_plan=load_plan,
                 rules=rules,
-                fence=lambda shard: Fence(role="planner", shard=shard, epoch=0),
+                fence=_fence,
                 producer="urn:test",
                 metrics=metrics,
                 retry_seconds=(0.0,),
                 failure_seconds=(0.0,),
+                routing=routing,
             )
 
         return Actors(
@@ -204,3 +241,7 @@ class ChaosWorld:
     async def stop(self) -> None:
         for planner in self.planners:
             await planner.stop()
+
+
+def _fence(shard: int) -> Fence:
+    return Fence(role="planner", shard=shard, epoch=0)

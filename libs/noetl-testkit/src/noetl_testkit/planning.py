@@ -19,6 +19,7 @@ from noetl_core.recorded import Recorded, record
 from noetl_planner.application.actor import Actor
 from noetl_planner.application.actors import Actors
 from noetl_planner.application.load_plan import LoadPlan
+from noetl_planner.application.routing_snapshots import KeepRouting
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.telemetry import PlannerMetrics
@@ -27,7 +28,9 @@ from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 
 from noetl_testkit.memory.catalog import InMemoryCatalog
 from noetl_testkit.memory.event_log import InMemoryEventLog
+from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
+from noetl_testkit.memory.routing_snapshots import InMemoryRoutingSnapshots, at_once
 from noetl_testkit.until import until
 
 SCOPE = Scope(tenant_id="t", organization_id="o")
@@ -40,9 +43,13 @@ HEAD = "apiVersion: noetl.io/v2\nkind: Playbook\nmetadata: {name: p}\n"
 class Planning:
     """One execution of one playbook. Planners can be made anew at any time; the log stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, snapshot_events: int = 0, rules: str = "planning") -> None:
         self.now = NOON
-        self.log = InMemoryEventLog(clock=lambda: self.now)
+        leases = InMemoryShardLeases(clock=lambda: self.now)
+        self.log = InMemoryEventLog(leases=leases, clock=lambda: self.now)
+        self.snapshots = InMemoryRoutingSnapshots(self.log, leases)
+        self.snapshot_events = snapshot_events
+        self.rules = rules
         self.catalog = InMemoryCatalog()
         self.payloads = InMemoryPayloadStore()
         self.execution_id = self.log.next_id()
@@ -51,13 +58,26 @@ class Planning:
 
     def planner(self) -> Actors:
         """Another planner, which knows nothing yet."""
-        metrics = PlannerMetrics(MetricSet())
+        self.counted = MetricSet()
+        metrics = PlannerMetrics(self.counted)
         load_plan = LoadPlan(PinnedPlaybooks(self.catalog), self.payloads, max_attempts=3)
         rules = TurnRules(
             lease_seconds=LEASE_SECONDS,
             now=lambda: self.now,
             work_subject=lambda pool, kind: f"work.{pool}",
             waiting=WaitingWorkers(lease_seconds=LEASE_SECONDS),
+        )
+
+        def fence(shard: int) -> Fence:
+            return Fence(role="planner", shard=shard, epoch=0)
+
+        routing = KeepRouting(
+            self.snapshots,
+            rules=self.rules,
+            every_events=self.snapshot_events,
+            fence=fence,
+            metrics=metrics,
+            aside=at_once,
         )
 
         def make(execution_id: int, shard: int) -> Actor:
@@ -67,9 +87,10 @@ class Planning:
                 log=self.log,
                 load_plan=load_plan,
                 rules=rules,
-                fence=lambda shard: Fence(role="planner", shard=shard, epoch=0),
+                fence=fence,
                 producer="urn:test",
                 metrics=metrics,
+                routing=routing,
             )
 
         return Actors(

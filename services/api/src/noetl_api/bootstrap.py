@@ -27,6 +27,7 @@ from noetl_adapters.postgres.lineage import PostgresLineage
 from noetl_adapters.postgres.partitions import PostgresPartitions
 from noetl_adapters.postgres.pool import LOOKUPS, open_pool
 from noetl_adapters.postgres.reachability import PostgresLogScan
+from noetl_adapters.postgres.routing_snapshots import PostgresRoutingSnapshots
 from noetl_adapters.postgres.streams import PostgresStreams
 from noetl_adapters.postgres.workers import PostgresWorkerPresence
 from noetl_adapters.secrets.aes_gcm import AesGcmSealer
@@ -80,6 +81,7 @@ from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.application.replay_state import ReplayState
 from noetl_api.application.resolve_payloads import ResolvePayloads
 from noetl_api.application.rotate_credentials import RotateCredentials
+from noetl_api.application.routing import Routing
 from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
@@ -91,6 +93,8 @@ from noetl_api.application.workers import Workers
 from noetl_api.entrypoints import grpc as grpc_services
 from noetl_api.entrypoints.http.app import make_app
 from noetl_api.entrypoints.partition_keeper import MAX_SILENCE_SECONDS, ensure_partitions, keep_partitions
+from noetl_api.entrypoints.routing_keeper import MAX_SILENCE_SECONDS as ROUTING_SILENCE_SECONDS
+from noetl_api.entrypoints.routing_keeper import drop_ended_routing
 from noetl_api.settings import Settings
 from noetl_api.telemetry import ApiMetrics
 
@@ -144,6 +148,12 @@ class Api:
             "partitions",
             lambda beat: keep_partitions(partitions, self._metrics, beat=beat),
             max_silence_seconds=MAX_SILENCE_SECONDS,
+        )
+        ended_routing = PostgresRoutingSnapshots(background)
+        group.loop(
+            "routing",
+            lambda beat: drop_ended_routing(ended_routing, beat=beat),
+            max_silence_seconds=ROUTING_SILENCE_SECONDS,
         )
         listener = PostgresCommitListener(
             settings.postgres_dsn, application_name="noetl-api-commits", hear=self._hear_of_commit
@@ -270,6 +280,7 @@ class Api:
             rotate_credentials=RotateCredentials(credentials, sealer, metrics=self._metrics.credentials),
             workers=Workers(presence),
             shards=Shards(leases),
+            routing=Routing(PostgresRoutingSnapshots(pool)),
             leases=leases,
         )
 

@@ -14,12 +14,20 @@ from noetl_adapters.nats.publisher import NatsPublisher
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
 from noetl_adapters.payload.open_store import open_payload_store
 from noetl_contracts.channel import open_channel
-from noetl_contracts.clients import IDEMPOTENT_METHODS, CatalogClient, EventLogClient, ShardClient
+from noetl_contracts.clients import (
+    IDEMPOTENT_METHODS,
+    CatalogClient,
+    EventLogClient,
+    RoutingSnapshotClient,
+    ShardClient,
+)
 from noetl_contracts.subjects import EVENTS_STREAM, shard_filter, token, work_subject
 from noetl_core.append import Fence, Hint
 from noetl_core.errors import NotOwner
 from noetl_core.ports.payloads import PayloadStore
+from noetl_core.routing_snapshots import rules_digest
 from noetl_servicekit.bus_reports import log_bus_report
+from noetl_servicekit.code_version import code_version
 from noetl_servicekit.pinned_playbooks import PinnedPlaybooks
 from noetl_servicekit.service_group import ServiceGroup
 from noetl_servicekit.shard_ownership import ShardMetrics, ShardOwnership
@@ -34,6 +42,7 @@ from noetl_planner.application.actors import Actors
 from noetl_planner.application.gated_reads import GatedReads
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
+from noetl_planner.application.routing_snapshots import KeepRouting
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.application.wake_workers import WakeWorkers
@@ -168,6 +177,14 @@ class Planner:
         )
         producer = f"urn:noetl:planner:{self._group.settings.instance}"
         gated = GatedReads(log)
+        routing = KeepRouting(
+            RoutingSnapshotClient(channel),
+            rules=rules_digest(code_version()),
+            every_events=settings.routing_snapshot_events,
+            fence=self._fence,
+            metrics=self._metrics,
+        )
+        self._group.on_stop(routing.close)
 
         def make(execution_id: int, shard: int) -> Actor:
             return Actor(
@@ -181,13 +198,14 @@ class Planner:
                 metrics=self._metrics,
                 on_fenced=self._fenced,
                 on_hints=on_hints,
+                routing=routing,
             )
 
         return make
 
     def _register(self, server: grpc.aio.Server) -> None:
         command_service.register(server, self.actors)
-        frame_service.register(server, self.actors)
+        frame_service.register(server, self.actors, self.actors)
 
     def _epoch(self, shard: int) -> int | None:
         return self._ownership.epoch(shard) if self._ownership is not None else None

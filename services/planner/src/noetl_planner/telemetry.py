@@ -26,6 +26,25 @@ class PlannerMetrics:
         self.events_read = metrics.counter(
             "noetl_planner_events_read_total", "Events read from the log because the bus had not delivered them."
         )
+        self.snapshots_written = metrics.counter(
+            "noetl_planner_snapshots_written_total",
+            "Routing snapshots that were made, by what became of them: written, outdated, too_large, fenced or failed.",
+            ("outcome",),
+        )
+        self.snapshots_used = metrics.counter(
+            "noetl_planner_snapshots_used_total", "Executions taken over from a routing snapshot."
+        )
+        self.snapshots_refused = metrics.counter(
+            "noetl_planner_snapshots_refused_total",
+            "Routing snapshots that could not be proven, so that the log was read from its first event.",
+            ("reason",),
+        )
+        self.events_spared = metrics.counter(
+            "noetl_planner_events_spared_total", "Events that need not be read because a routing snapshot has them."
+        )
+        self.recovery_events = metrics.counter(
+            "noetl_planner_recovery_events_total", "Events read of executions that were not known here before."
+        )
         self.events_received = metrics.counter("noetl_planner_events_received_total", "Events taken from the bus.")
         self.decode_errors = metrics.counter(
             "noetl_planner_decode_errors_total", "Messages from the bus that are not events."

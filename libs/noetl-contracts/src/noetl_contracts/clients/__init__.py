@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from noetl_contracts.clients.payloads import FetchedPayload, PayloadClient
     from noetl_contracts.clients.projections import ProjectionClient
     from noetl_contracts.clients.replay import ReplayClient, ReplayedState
+    from noetl_contracts.clients.routing_snapshots import RoutingSnapshotClient
     from noetl_contracts.clients.shards import ShardClient
     from noetl_contracts.clients.snapshots import SnapshotClient
     from noetl_contracts.clients.why import ExplainedExecution, WhyClient
@@ -48,6 +49,7 @@ __all__ = [
     "ReplayClient",
     "ReplayedState",
     "ResolvedCredentials",
+    "RoutingSnapshotClient",
     "ShardClient",
     "SnapshotClient",
     "StartedExecution",
@@ -68,6 +70,7 @@ _MODULES: Final = {
     "payloads": ("FetchedPayload", "PayloadClient"),
     "projections": ("ProjectionClient",),
     "replay": ("ReplayClient", "ReplayedState"),
+    "routing_snapshots": ("RoutingSnapshotClient",),
     "shards": ("ShardClient",),
     "snapshots": ("SnapshotClient",),
     "why": ("ExplainedExecution", "WhyClient"),

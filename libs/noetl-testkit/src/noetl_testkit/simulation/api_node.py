@@ -12,6 +12,7 @@ from noetl_api.application.commit_signal import CommitSignal
 from noetl_api.application.group_commit import GroupCommit, Outcome
 from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.query_executions import QueryExecutions
+from noetl_api.application.routing import Routing
 from noetl_api.application.start_execution import Started, StartExecution, StartRequest
 from noetl_api.application.steer_execution import SteerExecution
 from noetl_core.append import Ahead, Appended, AppendRequest, Fence, PreparedRequest
@@ -20,6 +21,7 @@ from noetl_core.errors import NoetlError, Overtaken
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.projections import ExecutionView
 from noetl_core.ports.steering import SteerAction, Steered
+from noetl_core.routing_snapshots import RoutingSnapshot
 
 from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.simulation.clients import PlannerRoute
@@ -145,7 +147,23 @@ class ApiPorts:
         return await self._steer(SOMEBODY, SCOPE, execution_id, action)
 
 
+class RoutingPort:
+    """What planners leave for each other."""
+
+    def __init__(self, place: Installation) -> None:
+        self._routing = Routing(place.database("routing"))
+
+    async def find(self, execution_id: int) -> RoutingSnapshot | None:
+        """For planners."""
+        return await self._routing.find(SERVICE, execution_id)
+
+    async def keep(self, snapshot: RoutingSnapshot, *, fence: Fence) -> bool:
+        """For planners."""
+        return await self._routing.keep(SERVICE, snapshot, fence=fence)
+
+
 async def start_api(place: Installation, node: Node) -> None:
     """All that api does it does when somebody asks."""
     node.ports["api"] = ApiPorts(place)
     node.ports["leases"] = place.leases
+    node.ports["routing"] = RoutingPort(place)

@@ -32,6 +32,7 @@ from noetl_testkit.memory.event_log import InMemoryEventLog
 from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.memory.routing_snapshots import InMemoryRoutingSnapshots
 from noetl_testkit.simulation.bus import SimulatedBus
 from noetl_testkit.simulation.loop import VirtualLoop
 from noetl_testkit.simulation.network import Network, Node
@@ -51,6 +52,8 @@ REAP_SECONDS = 2.0
 DEADLINE_SECONDS = 1.0
 CHECKPOINT_SECONDS = 3.0
 MAX_ATTEMPTS = 50
+SNAPSHOT_EVENTS = 8
+"""Few enough that planners which take over find some."""
 
 
 class Metrics:
@@ -58,7 +61,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.api = ApiMetrics(MetricSet())
-        self.planner = PlannerMetrics(MetricSet())
+        self.of_planners = MetricSet()
+        self.planner = PlannerMetrics(self.of_planners)
         self.projector = ProjectorMetrics(MetricSet())
         self.reaper = ReaperMetrics(MetricSet())
         self.worker = WorkerMetrics(MetricSet())
@@ -111,6 +115,7 @@ class Installation:
     projections: InMemoryProjections
     payloads: InMemoryPayloadStore
     catalog: InMemoryCatalog
+    routing: InMemoryRoutingSnapshots
     chance: Any
     apis: tuple[str, ...] = ()
     planners: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from noetl_planner.application.actors import Actors
 from noetl_planner.application.gated_reads import GatedReads
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.owners import Owners
+from noetl_planner.application.routing_snapshots import KeepRouting
 from noetl_planner.application.turn_parts import TurnRules
 from noetl_planner.application.waiting_workers import WaitingWorkers
 from noetl_planner.application.wake_workers import WakeWorkers
@@ -19,6 +20,7 @@ from noetl_planner.entrypoints.event_consumer import consume_events
 from noetl_planner.entrypoints.head_sweep import HeadSweep, repeat_hints, sweep_heads
 from noetl_servicekit.shard_ownership import ShardOwnership
 
+from noetl_testkit.memory.routing_snapshots import at_once
 from noetl_testkit.simulation.network import Node
 from noetl_testkit.simulation.nodes import (
     HEAD_POLL_SECONDS,
@@ -27,6 +29,7 @@ from noetl_testkit.simulation.nodes import (
     OWNERSHIP,
     REHINT_SECONDS,
     SHARDS,
+    SNAPSHOT_EVENTS,
     Installation,
     KnownPlaybooks,
     metrics,
@@ -50,6 +53,14 @@ class PlannerNode:
             now=place.now,
             work_subject=lambda pool, kind: work_subject(pool=pool, kind=kind),
             waiting=WaitingWorkers(lease_seconds=LEASE_SECONDS, clock=place.loop.time),
+        )
+        self._routing = KeepRouting(
+            place.api("routing", by=node),
+            rules="simulated",
+            every_events=SNAPSHOT_EVENTS,
+            fence=self._fence,
+            metrics=metrics().planner,
+            aside=at_once,
         )
         self.actors = Actors(
             shard_count=SHARDS,
@@ -86,6 +97,7 @@ class PlannerNode:
             metrics=metrics().planner,
             on_fenced=self.ownership.fenced,
             on_hints=self._wake,
+            routing=self._routing,
         )
 
     def _fence(self, shard: int) -> Fence:

@@ -181,7 +181,7 @@ def _decided_again(world: World, stream: Stream) -> Iterator[str]:
         state = fold(state, event)
         if not is_cause(event):
             continue
-        plan = plan or _plan(world, stream)
+        plan = plan or plan_of(world, stream)
         decision = [other for other in stream.events if other.decided_through == event.stream_version]
         now: list[Any] = [*decide(state, event, plan)]
         for fact in decision:
@@ -192,7 +192,8 @@ def _decided_again(world: World, stream: Stream) -> Iterator[str]:
             yield f"execution {stream.execution_id}: version {event.stream_version} would be decided otherwise now"
 
 
-def _plan(world: World, stream: Stream) -> Plan:
+def plan_of(world: World, stream: Stream) -> Plan:
+    """What an execution was started with."""
     execution = stream.state.execution
     documents = (world.script.case.document, *world.script.case.others)
     document = next(one for one in documents if parsed(one).path == execution.path)

@@ -20,7 +20,7 @@ from noetl_worker.application.pipeline import Pipeline
 from noetl_worker.application.rate_limits import RateLimits
 from noetl_worker.application.run_command import RunCommand
 from noetl_worker.application.slots import Slots
-from noetl_worker.application.spark_stages import StageHint
+from noetl_worker.application.stage_jobs import StageHint
 from noetl_worker.application.step_names import StepNames
 from noetl_worker.application.tool_call import ToolCall
 from noetl_worker.application.wait_at_planners import WaitAtPlanners

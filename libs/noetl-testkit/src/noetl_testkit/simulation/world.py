@@ -23,6 +23,7 @@ from noetl_testkit.memory.event_log import InMemoryEventLog, Outcome
 from noetl_testkit.memory.leases import InMemoryShardLeases
 from noetl_testkit.memory.payloads import InMemoryPayloadStore
 from noetl_testkit.memory.projections import InMemoryProjections
+from noetl_testkit.memory.routing_snapshots import InMemoryRoutingSnapshots
 from noetl_testkit.simulation.api_node import start_api
 from noetl_testkit.simulation.bus import SimulatedBus
 from noetl_testkit.simulation.faults import Fault, Faults, Kind, draw_faults
@@ -107,6 +108,7 @@ class World:
             projections=InMemoryProjections(now=self._now),
             payloads=InMemoryPayloadStore(clock=self._now),
             catalog=InMemoryCatalog(clock=self._now),
+            routing=InMemoryRoutingSnapshots(self.log, leases),
             chance=chance,
             apis=replicas[0],
             planners=replicas[1],
@@ -178,6 +180,7 @@ class World:
             leases=self.leases,
             projections=place.projections,
             payloads=place.payloads,
+            routing=place.routing,
         )
         starts: list[tuple[Sequence[str], Callable[..., object]]] = [
             (place.apis, start_api),

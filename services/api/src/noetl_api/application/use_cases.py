@@ -26,6 +26,7 @@ from noetl_api.application.read_logs import ReadLogs
 from noetl_api.application.redrive_execution import RedriveExecution
 from noetl_api.application.replay_state import ReplayState
 from noetl_api.application.rotate_credentials import RotateCredentials
+from noetl_api.application.routing import Routing
 from noetl_api.application.shards import Shards
 from noetl_api.application.start_execution import StartExecution
 from noetl_api.application.steer_execution import SteerExecution
@@ -67,4 +68,5 @@ class UseCases:
     rotate_credentials: RotateCredentials
     workers: Workers
     shards: Shards
+    routing: Routing
     leases: ShardLeases

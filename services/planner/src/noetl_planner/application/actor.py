@@ -22,8 +22,9 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.fold import State
+from noetl_core.journal import Journal
 from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
-from noetl_core.ports.event_log import EventLog
+from noetl_core.ports.event_log import EventLog, EventPage
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
@@ -32,10 +33,10 @@ from noetl_planner.application.claims import holders
 from noetl_planner.application.frame_leases import leases_that_ended
 from noetl_planner.application.grants import grant
 from noetl_planner.application.heard import Heard
-from noetl_planner.application.journal import Journal
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.own_appends import OwnAppends
 from noetl_planner.application.parking import asks_for_parked
+from noetl_planner.application.routing_snapshots import READ_PAGE, KeepRouting, RoutingOf, keep_no_routing
 from noetl_planner.application.setbacks import FAILURE_SECONDS, RETRY_SECONDS, Setbacks
 from noetl_planner.application.turn import TurnPlanner
 from noetl_planner.application.turn_parts import Turn, TurnRules, tell
@@ -47,7 +48,6 @@ AWAY: Final = (Unavailable, DeadlinePassed, Overloaded)
 """What passes by itself, and says nothing about the execution: it is never set aside for it."""
 MAX_INBOX = 10_000
 MAX_LOST_RACES = 5
-READ_PAGE = 500
 MAX_ASKS_A_TURN = 200
 LONGEST_TURN_SECONDS = 120.0
 """Everything that a turn waits for has a deadline of its own: one that takes so long hangs."""
@@ -69,6 +69,7 @@ class Actor:
         metrics: PlannerMetrics,
         on_fenced: Callable[[int], None] = lambda shard: None,
         on_hints: Callable[[Sequence[Hint]], None] = lambda hints: None,
+        routing: KeepRouting | None = None,
         retry_seconds: Sequence[float] = RETRY_SECONDS,
         failure_seconds: Sequence[float] = FAILURE_SECONDS,
     ) -> None:
@@ -82,6 +83,7 @@ class Actor:
         self._on_hints = on_hints
         self._setbacks = Setbacks(retry_seconds=retry_seconds, failure_seconds=failure_seconds)
         self._append = OwnAppends(log, shard=shard, fence=fence, producer=producer, rules=rules)
+        self._routing = RoutingOf(execution_id, shard=shard, keep=routing or keep_no_routing(metrics, fence))
         self._heard = Heard()
         self._journal = Journal(execution_id)
         self._appended: Sequence[StoredEvent] = ()
@@ -216,6 +218,8 @@ class Actor:
                 try:
                     await self._turn()
                     self._setbacks.make_up()
+                    if not self._heard.is_hearsay:
+                        self._routing.offer(self._journal)
                 except AWAY as exc:
                     self._refuse_all(exc)
                     self._must_read = True  # Nobody knows whether the append went through.
@@ -242,7 +246,13 @@ class Actor:
         """One bad execution harms only itself: after three failures it is set aside, visibly."""
         survives = self._setbacks.bear(exc)
         self._must_read = True
+        if survives and self._routing.doubts(self._journal, exc):
+            self._heard.want(self._journal.known_version)  # Nobody may ask again, and it is open all the same.
+            self._journal, self._planner, self._appended = Journal(self.execution_id), None, ()
         self._refuse_all(exc if isinstance(exc, NoetlError) else NoetlError("the planner failed on this execution"))
+        for ask in self._in_turn:  # What becomes of them nobody knows: whoever asks again finds out.
+            refuse(ask, Unavailable("the planner failed on this execution"))
+        self._in_turn = []
         logger.exception("planner.turn_failed", execution_id=str(self.execution_id), failures=self._setbacks.failures)
         if survives:
             return True
@@ -304,10 +314,13 @@ class Actor:
 
     async def _read_to_head(self) -> None:
         before = holders(self.state)
+        is_new = self.known_version == 0
         while True:
-            page = await self._log.read(None, self.execution_id, from_version=self.known_version + 1, limit=READ_PAGE)
+            page = await self._next_page()
             self._journal.extend(page.events)
             self._metrics.events_read.inc(len(page.events))
+            if is_new:
+                self._metrics.recovery_events.inc(len(page.events))
             at_head = self.known_version >= page.head_version or not page.events
             self._journal.take_known_decision()
             self._journal.advance(at_head=at_head)
@@ -319,6 +332,12 @@ class Actor:
             if command_id not in before:
                 key = CommandKey(execution_id=self.execution_id, command_id=command_id)
                 self._rules.waiting.found(worker_id, key)
+
+    async def _next_page(self) -> EventPage:
+        if self.known_version:
+            return await self._log.read(None, self.execution_id, from_version=self.known_version + 1, limit=READ_PAGE)
+        self._journal, page = await self._routing.begin(self._log)
+        return page
 
     async def _answer_asks(self, planner: TurnPlanner) -> None:
         """All that waits becomes one append; what a guard may refuse goes alone."""

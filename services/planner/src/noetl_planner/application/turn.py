@@ -37,6 +37,7 @@ from noetl_core.ports.commands import (
 from noetl_core.ports.deadlines import DeadlinesPassed
 from noetl_core.ports.steering import SteerAction, Steered
 from noetl_core.recorded import Recorded, as_if_recorded
+from noetl_core.stages.events import StageOpened
 from noetl_core.stages.versions import next_aggregate_version
 from noetl_core.values import replace
 
@@ -51,6 +52,7 @@ from noetl_planner.application.asks import (
     Complete,
     EndFrame,
     Heartbeat,
+    LookAtStage,
     Park,
     PassDeadlines,
     StartFrame,
@@ -63,7 +65,7 @@ from noetl_planner.application.deadline_drafts import MAX_A_TURN, next_passed
 from noetl_planner.application.frame_abandoning import silent_frame
 from noetl_planner.application.frame_hints import hints_for_slots, hints_for_touched
 from noetl_planner.application.frame_turn import FrameTurns
-from noetl_planner.application.grants import grant, placement_of
+from noetl_planner.application.grants import grant, placement_of, rank_of
 from noetl_planner.application.parking import is_repeated, parked_draft
 from noetl_planner.application.steering import steering_draft
 from noetl_planner.application.stop_hints import stop_hints
@@ -88,7 +90,7 @@ class TurnPlanner:
     def for_cause(self, state: State, cause: Recorded) -> Turn:
         """The decision that an event of the log still lacks."""
         turn = Turn(state=state, now=self._rules.now())
-        self._decide(turn, cause)
+        self._decide(turn, cause, event_id=str(cause.envelope.event_id))
         self._hint_unclaimed(turn)
         turn.hints.extend(stop_hints(state, turn.state, turn.drafts))
         return turn
@@ -118,7 +120,7 @@ class TurnPlanner:
                         self._pass_deadlines(turn, ask)
                     case Steer():
                         self._steer(turn, ask)
-                    case ClaimFrame() | StartFrame() | EndFrame() | BeatFrame() | AbandonFrame():
+                    case ClaimFrame() | StartFrame() | EndFrame() | BeatFrame() | AbandonFrame() | LookAtStage():
                         self._frames.answer(turn, ask)
             except NoetlError as refusal:
                 turn.refusals.append((ask, refusal))
@@ -309,9 +311,11 @@ class TurnPlanner:
 
     def _decide_last(self, turn: Turn) -> None:
         """Decide on the draft that was added last, which is a cause."""
-        self._decide(turn, self._as_if(turn, turn.drafts[-1], turn.state.stream_version))
+        place = len(turn.drafts) - 1
+        self._decide(turn, self._as_if(turn, turn.drafts[-1], turn.state.stream_version), event_id=f"@{place}")
 
-    def _decide(self, turn: Turn, cause: Recorded) -> None:
+    def _decide(self, turn: Turn, cause: Recorded, *, event_id: str) -> None:
+        """What follows from a cause; `event_id` names it where its event has no id yet as well."""
         if not is_cause(cause):
             raise AssertionError(f"{cause.envelope.event_type} causes nothing")
         version = cause.stream_version
@@ -322,6 +326,7 @@ class TurnPlanner:
                 idempotency_key=END_KEY if terminal else f"decision/{version}/{index}",
                 event_time=cause.envelope.event_time,
                 causation_id=str(cause.envelope.event_id) if cause.envelope.event_id else "",
+                parent_event_id=event_id if isinstance(content, StageOpened) else "",
                 meta={"decided_through": version},
                 trace=cause.envelope.trace,
             )
@@ -355,11 +360,11 @@ class TurnPlanner:
         turn.hints.extend(hints_for_touched(turn.state, turn.drafts, self._plan, self._rules))
 
     def _hand_over(self, turn: Turn, command: Command) -> bool:
-        """Claim a command for a worker that waits, if there is one."""
+        """Claim a command for a worker that waits, if there is one: the first of a turn for the nearest."""
         if turn.state.execution.status is not ExecutionStatus.RUNNING:
             return False
-        waiting = self._rules.waiting
-        waiter = waiting.pick(command.pool, suits=lambda worker: placement_of(turn.state, command, worker).is_allowed)
+        waiting, is_first = self._rules.waiting, not turn.handed
+        waiter = waiting.pick(command.pool, rank=lambda one: rank_of(turn.state, command, one, by_distance=is_first))
         if waiter is None:
             return False
         try:

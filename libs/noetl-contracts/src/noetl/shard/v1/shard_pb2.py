@@ -23,33 +23,44 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/shard/v1/shard.proto\x12\x0enoetl.shard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16GetInstallationRequest\"F\n\x17GetInstallationResponse\x12\x13\n\x0bshard_count\x18\x01 \x01(\x05\x12\x16\n\x0elog_generation\x18\x02 \x01(\t\"\x88\x01\n\x05Lease\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08instance\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x30\n\x0cleased_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x0bHoldRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\"~\n\x0cHoldResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease\x12\x16\n\x0elive_instances\x18\x02 \x01(\x05\x12\x12\n\nlog_branch\x18\x03 \x01(\t\x12\x1b\n\x13next_expiry_seconds\x18\x04 \x01(\x01\"E\n\x0eReleaseRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\"!\n\x11ListShardsRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\";\n\x12ListShardsResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease2\xd6\x02\n\x0cShardService\x12\x62\n\x0fGetInstallation\x12&.noetl.shard.v1.GetInstallationRequest\x1a\'.noetl.shard.v1.GetInstallationResponse\x12\x41\n\x04Hold\x12\x1b.noetl.shard.v1.HoldRequest\x1a\x1c.noetl.shard.v1.HoldResponse\x12J\n\x07Release\x12\x1e.noetl.shard.v1.ReleaseRequest\x1a\x1f.noetl.shard.v1.ReleaseResponse\x12S\n\nListShards\x12!.noetl.shard.v1.ListShardsRequest\x1a\".noetl.shard.v1.ListShardsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1anoetl/shard/v1/shard.proto\x12\x0enoetl.shard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\x18\n\x16GetInstallationRequest\"F\n\x17GetInstallationResponse\x12\x13\n\x0bshard_count\x18\x01 \x01(\x05\x12\x16\n\x0elog_generation\x18\x02 \x01(\t\"\x88\x01\n\x05Lease\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05shard\x18\x02 \x01(\x05\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x10\n\x08instance\x18\x04 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x30\n\x0cleased_until\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"j\n\x0bHoldRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x15\n\rlease_seconds\x18\x05 \x01(\x01\"~\n\x0cHoldResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease\x12\x16\n\x0elive_instances\x18\x02 \x01(\x05\x12\x12\n\nlog_branch\x18\x03 \x01(\t\x12\x1b\n\x13next_expiry_seconds\x18\x04 \x01(\x01\"E\n\x0eReleaseRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\"#\n\x0fReleaseResponse\x12\x10\n\x08released\x18\x01 \x01(\x05\"!\n\x11ListShardsRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\";\n\x12ListShardsResponse\x12%\n\x06leases\x18\x01 \x03(\x0b\x32\x15.noetl.shard.v1.Lease\"\x9f\x01\n\x0fRoutingSnapshot\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x16\n\x0e\x65vent_checksum\x18\x03 \x01(\t\x12\r\n\x05rules\x18\x04 \x01(\t\x12\x14\n\x0cstate_format\x18\x05 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x06 \x01(\x0c\x12\x13\n\x0b\x62ody_sha256\x18\x07 \x01(\t\"n\n\x12KeepRoutingRequest\x12\x31\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1f.noetl.shard.v1.RoutingSnapshot\x12%\n\x05\x66\x65nce\x18\x02 \x01(\x0b\x32\x16.noetl.common.v1.Fence\"#\n\x13KeepRoutingResponse\x12\x0c\n\x04kept\x18\x01 \x01(\x08\")\n\x11GetRoutingRequest\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\"G\n\x12GetRoutingResponse\x12\x31\n\x08snapshot\x18\x01 \x01(\x0b\x32\x1f.noetl.shard.v1.RoutingSnapshot2\x83\x04\n\x0cShardService\x12\x62\n\x0fGetInstallation\x12&.noetl.shard.v1.GetInstallationRequest\x1a\'.noetl.shard.v1.GetInstallationResponse\x12\x41\n\x04Hold\x12\x1b.noetl.shard.v1.HoldRequest\x1a\x1c.noetl.shard.v1.HoldResponse\x12J\n\x07Release\x12\x1e.noetl.shard.v1.ReleaseRequest\x1a\x1f.noetl.shard.v1.ReleaseResponse\x12S\n\nListShards\x12!.noetl.shard.v1.ListShardsRequest\x1a\".noetl.shard.v1.ListShardsResponse\x12V\n\x0bKeepRouting\x12\".noetl.shard.v1.KeepRoutingRequest\x1a#.noetl.shard.v1.KeepRoutingResponse\x12S\n\nGetRouting\x12!.noetl.shard.v1.GetRoutingRequest\x1a\".noetl.shard.v1.GetRoutingResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'noetl.shard.v1.shard_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GETINSTALLATIONREQUEST']._serialized_start=79
-  _globals['_GETINSTALLATIONREQUEST']._serialized_end=103
-  _globals['_GETINSTALLATIONRESPONSE']._serialized_start=105
-  _globals['_GETINSTALLATIONRESPONSE']._serialized_end=175
-  _globals['_LEASE']._serialized_start=178
-  _globals['_LEASE']._serialized_end=314
-  _globals['_HOLDREQUEST']._serialized_start=316
-  _globals['_HOLDREQUEST']._serialized_end=422
-  _globals['_HOLDRESPONSE']._serialized_start=424
-  _globals['_HOLDRESPONSE']._serialized_end=550
-  _globals['_RELEASEREQUEST']._serialized_start=552
-  _globals['_RELEASEREQUEST']._serialized_end=621
-  _globals['_RELEASERESPONSE']._serialized_start=623
-  _globals['_RELEASERESPONSE']._serialized_end=658
-  _globals['_LISTSHARDSREQUEST']._serialized_start=660
-  _globals['_LISTSHARDSREQUEST']._serialized_end=693
-  _globals['_LISTSHARDSRESPONSE']._serialized_start=695
-  _globals['_LISTSHARDSRESPONSE']._serialized_end=754
-  _globals['_SHARDSERVICE']._serialized_start=757
-  _globals['_SHARDSERVICE']._serialized_end=1099
+  _globals['_GETINSTALLATIONREQUEST']._serialized_start=109
+  _globals['_GETINSTALLATIONREQUEST']._serialized_end=133
+  _globals['_GETINSTALLATIONRESPONSE']._serialized_start=135
+  _globals['_GETINSTALLATIONRESPONSE']._serialized_end=205
+  _globals['_LEASE']._serialized_start=208
+  _globals['_LEASE']._serialized_end=344
+  _globals['_HOLDREQUEST']._serialized_start=346
+  _globals['_HOLDREQUEST']._serialized_end=452
+  _globals['_HOLDRESPONSE']._serialized_start=454
+  _globals['_HOLDRESPONSE']._serialized_end=580
+  _globals['_RELEASEREQUEST']._serialized_start=582
+  _globals['_RELEASEREQUEST']._serialized_end=651
+  _globals['_RELEASERESPONSE']._serialized_start=653
+  _globals['_RELEASERESPONSE']._serialized_end=688
+  _globals['_LISTSHARDSREQUEST']._serialized_start=690
+  _globals['_LISTSHARDSREQUEST']._serialized_end=723
+  _globals['_LISTSHARDSRESPONSE']._serialized_start=725
+  _globals['_LISTSHARDSRESPONSE']._serialized_end=784
+  _globals['_ROUTINGSNAPSHOT']._serialized_start=787
+  _globals['_ROUTINGSNAPSHOT']._serialized_end=946
+  _globals['_KEEPROUTINGREQUEST']._serialized_start=948
+  _globals['_KEEPROUTINGREQUEST']._serialized_end=1058
+  _globals['_KEEPROUTINGRESPONSE']._serialized_start=1060
+  _globals['_KEEPROUTINGRESPONSE']._serialized_end=1095
+  _globals['_GETROUTINGREQUEST']._serialized_start=1097
+  _globals['_GETROUTINGREQUEST']._serialized_end=1138
+  _globals['_GETROUTINGRESPONSE']._serialized_start=1140
+  _globals['_GETROUTINGRESPONSE']._serialized_end=1211
+  _globals['_SHARDSERVICE']._serialized_start=1214
+  _globals['_SHARDSERVICE']._serialized_end=1729
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from noetl.common.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -281,3 +282,147 @@ class ListShardsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListShardsResponse: _TypeAlias = ListShardsResponse  # noqa: Y015
+
+@_typing.final
+class RoutingSnapshot(_message.Message):
+    """Routing state of one execution at one version. It saves the reading of events, and decides nothing."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    EVENT_CHECKSUM_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    STATE_FORMAT_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    BODY_SHA256_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    stream_version: _builtins.int
+    """Version of the last event that is in the state."""
+    event_checksum: _builtins.str
+    """Checksum of that event; the log has the same at that version, or the snapshot is of another log."""
+    rules: _builtins.str
+    """Names the rules that the state was made by; a state of other rules is not begun with."""
+    state_format: _builtins.int
+    """Format of the state in the body."""
+    body: _builtins.bytes
+    """The state as packed JSON, at most 4 MiB."""
+    body_sha256: _builtins.str
+    """SHA-256 of the body, lowercase hex."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        stream_version: _builtins.int = ...,
+        event_checksum: _builtins.str = ...,
+        rules: _builtins.str = ...,
+        state_format: _builtins.int = ...,
+        body: _builtins.bytes = ...,
+        body_sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "body_sha256", b"body_sha256", "event_checksum", b"event_checksum", "execution_id", b"execution_id", "rules", b"rules", "state_format", b"state_format", "stream_version", b"stream_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoutingSnapshot: _TypeAlias = RoutingSnapshot  # noqa: Y015
+
+@_typing.final
+class KeepRoutingRequest(_message.Message):
+    """Request of KeepRouting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    FENCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___RoutingSnapshot:
+        """What to keep."""
+
+    @_builtins.property
+    def fence(self) -> _common_pb2.Fence:
+        """Lease under which the planner works; one that is over is refused."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___RoutingSnapshot | None = ...,
+        fence: _common_pb2.Fence | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fence", b"fence", "snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepRoutingRequest: _TypeAlias = KeepRoutingRequest  # noqa: Y015
+
+@_typing.final
+class KeepRoutingResponse(_message.Message):
+    """Response of KeepRouting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEPT_FIELD_NUMBER: _builtins.int
+    kept: _builtins.bool
+    """False if a newer one is there, the execution has ended, or the log does not reach that far."""
+    def __init__(
+        self,
+        *,
+        kept: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KeepRoutingResponse: _TypeAlias = KeepRoutingResponse  # noqa: Y015
+
+@_typing.final
+class GetRoutingRequest(_message.Message):
+    """Request of GetRouting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRoutingRequest: _TypeAlias = GetRoutingRequest  # noqa: Y015
+
+@_typing.final
+class GetRoutingResponse(_message.Message):
+    """Response of GetRouting."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshot(self) -> Global___RoutingSnapshot:
+        """What is kept; unset if there is nothing."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Global___RoutingSnapshot | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshot", b"snapshot"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRoutingResponse: _TypeAlias = GetRoutingResponse  # noqa: Y015

@@ -55,6 +55,16 @@ class ShardServiceStub:
                 request_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsRequest.SerializeToString,
                 response_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsResponse.FromString,
                 _registered_method=True)
+        self.KeepRouting = channel.unary_unary(
+                '/noetl.shard.v1.ShardService/KeepRouting',
+                request_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingRequest.SerializeToString,
+                response_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingResponse.FromString,
+                _registered_method=True)
+        self.GetRouting = channel.unary_unary(
+                '/noetl.shard.v1.ShardService/GetRouting',
+                request_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingRequest.SerializeToString,
+                response_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingResponse.FromString,
+                _registered_method=True)
 
 
 class ShardServiceServicer:
@@ -89,6 +99,20 @@ class ShardServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def KeepRouting(self, request, context):
+        """Keeps the routing state of an execution for whoever owns its shard next, in the place of an older one. Safe to repeat.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRouting(self, request, context):
+        """Returns what was kept of an execution, unproven: the log decides whether it can be begun with.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShardServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +135,16 @@ def add_ShardServiceServicer_to_server(servicer, server):
                     servicer.ListShards,
                     request_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsRequest.FromString,
                     response_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsResponse.SerializeToString,
+            ),
+            'KeepRouting': grpc.unary_unary_rpc_method_handler(
+                    servicer.KeepRouting,
+                    request_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingRequest.FromString,
+                    response_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingResponse.SerializeToString,
+            ),
+            'GetRouting': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRouting,
+                    request_deserializer=noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingRequest.FromString,
+                    response_serializer=noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +256,60 @@ class ShardService:
             '/noetl.shard.v1.ShardService/ListShards',
             noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsRequest.SerializeToString,
             noetl_dot_shard_dot_v1_dot_shard__pb2.ListShardsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KeepRouting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.shard.v1.ShardService/KeepRouting',
+            noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingRequest.SerializeToString,
+            noetl_dot_shard_dot_v1_dot_shard__pb2.KeepRoutingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRouting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.shard.v1.ShardService/GetRouting',
+            noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingRequest.SerializeToString,
+            noetl_dot_shard_dot_v1_dot_shard__pb2.GetRoutingResponse.FromString,
             options,
             channel_credentials,
             insecure,

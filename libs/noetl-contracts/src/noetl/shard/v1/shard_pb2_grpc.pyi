@@ -41,6 +41,10 @@ class ShardServiceStub:
     """Gives leases back at once, so that others need not wait for them to expire."""
     ListShards: _grpc.UnaryUnaryMultiCallable[_shard_pb2.ListShardsRequest, _shard_pb2.ListShardsResponse]
     """Lists all shards of a role with their owners; administrators may look too."""
+    KeepRouting: _grpc.UnaryUnaryMultiCallable[_shard_pb2.KeepRoutingRequest, _shard_pb2.KeepRoutingResponse]
+    """Keeps the routing state of an execution for whoever owns its shard next, in the place of an older one. Safe to repeat."""
+    GetRouting: _grpc.UnaryUnaryMultiCallable[_shard_pb2.GetRoutingRequest, _shard_pb2.GetRoutingResponse]
+    """Returns what was kept of an execution, unproven: the log decides whether it can be begun with."""
 
 @_typing.type_check_only
 class ShardServiceAsyncStub(ShardServiceStub):
@@ -55,6 +59,10 @@ class ShardServiceAsyncStub(ShardServiceStub):
     """Gives leases back at once, so that others need not wait for them to expire."""
     ListShards: _aio.UnaryUnaryMultiCallable[_shard_pb2.ListShardsRequest, _shard_pb2.ListShardsResponse]  # type: ignore[assignment]
     """Lists all shards of a role with their owners; administrators may look too."""
+    KeepRouting: _aio.UnaryUnaryMultiCallable[_shard_pb2.KeepRoutingRequest, _shard_pb2.KeepRoutingResponse]  # type: ignore[assignment]
+    """Keeps the routing state of an execution for whoever owns its shard next, in the place of an older one. Safe to repeat."""
+    GetRouting: _aio.UnaryUnaryMultiCallable[_shard_pb2.GetRoutingRequest, _shard_pb2.GetRoutingResponse]  # type: ignore[assignment]
+    """Returns what was kept of an execution, unproven: the log decides whether it can be begun with."""
 
 class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
     """Grants shard leases with a fencing epoch. Served by api to other services."""
@@ -90,5 +98,21 @@ class ShardServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shard_pb2.ListShardsResponse, _abc.Awaitable[_shard_pb2.ListShardsResponse]]:
         """Lists all shards of a role with their owners; administrators may look too."""
+
+    @_abc_1.abstractmethod
+    def KeepRouting(
+        self,
+        request: _shard_pb2.KeepRoutingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.KeepRoutingResponse, _abc.Awaitable[_shard_pb2.KeepRoutingResponse]]:
+        """Keeps the routing state of an execution for whoever owns its shard next, in the place of an older one. Safe to repeat."""
+
+    @_abc_1.abstractmethod
+    def GetRouting(
+        self,
+        request: _shard_pb2.GetRoutingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shard_pb2.GetRoutingResponse, _abc.Awaitable[_shard_pb2.GetRoutingResponse]]:
+        """Returns what was kept of an execution, unproven: the log decides whether it can be begun with."""
 
 def add_ShardServiceServicer_to_server(servicer: ShardServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,11 +1,14 @@
-"""Shard leases over gRPC: granted to services, shown to administrators."""
+"""Shard leases over gRPC, granted to services and shown to administrators, and what owners leave for the next ones."""
 
 from __future__ import annotations
 
 import grpc
 from noetl.shard.v1 import shard_pb2 as pb
 from noetl.shard.v1 import shard_pb2_grpc as pb_grpc
+from noetl_contracts.mapping import routing_snapshots as routing_mapping
 from noetl_contracts.mapping import shards as mapping
+from noetl_contracts.mapping.events import fence_of
+from noetl_core.ids import parse_id
 from noetl_core.ports.leases import Replica
 from noetl_servicekit.callers import Role, current_caller
 
@@ -25,6 +28,7 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
     def __init__(self, use_cases: UseCases) -> None:
         self._leases = use_cases.leases
         self._shards = use_cases.shards
+        self._routing = use_cases.routing
 
     async def GetInstallation(  # noqa: N802 - named by the contract
         self,
@@ -70,3 +74,23 @@ class ShardServicer(pb_grpc.ShardServiceServicer):
         """Every shard of a role, or of all."""
         leases = await self._shards.list(current_caller(), role=request.role)
         return pb.ListShardsResponse(leases=[mapping.lease_message(lease) for lease in leases])
+
+    async def KeepRouting(  # noqa: N802 - named by the contract
+        self,
+        request: pb.KeepRoutingRequest,
+        context: grpc.aio.ServicerContext[pb.KeepRoutingRequest, pb.KeepRoutingResponse],
+    ) -> pb.KeepRoutingResponse:
+        """Keep the routing state of an execution."""
+        snapshot = routing_mapping.snapshot(request.snapshot)
+        kept = await self._routing.keep(current_caller(), snapshot, fence=fence_of(request.fence))
+        return pb.KeepRoutingResponse(kept=kept)
+
+    async def GetRouting(  # noqa: N802 - named by the contract
+        self,
+        request: pb.GetRoutingRequest,
+        context: grpc.aio.ServicerContext[pb.GetRoutingRequest, pb.GetRoutingResponse],
+    ) -> pb.GetRoutingResponse:
+        """What is kept of an execution."""
+        execution_id = parse_id(request.execution_id, what="execution_id")
+        found = await self._routing.find(current_caller(), execution_id)
+        return pb.GetRoutingResponse(snapshot=routing_mapping.snapshot_message(found) if found else None)

@@ -10,6 +10,16 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.events import is_terminal
 from noetl_core.fold import State, empty, fold, prune
 from noetl_core.recorded import Recorded, record
+from noetl_core.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What a journal has come to once everything that it has seen is folded and decided."""
+
+    state: State
+    event_checksum: str
+    """Of the event at the state's version, which seals everything before it."""
 
 
 class Journal:
@@ -19,10 +29,13 @@ class Journal:
     the same, so that a planner that recovers decides as the first one did.
     """
 
-    def __init__(self, execution_id: int) -> None:
-        self.state: State = empty(execution_id)
+    def __init__(self, execution_id: int, *, begins_with: Settled | None = None) -> None:
+        self.state: State = begins_with.state if begins_with else empty(execution_id)
+        self.begun_at = self.state.stream_version
+        """Up to here it was told what the events come to, and has not seen them itself."""
         self.undecided: Recorded | None = None
-        self._known_version = 0
+        self._known_version = self.begun_at
+        self._checksum = begins_with.event_checksum if begins_with else ""
         self._waiting: deque[Recorded] = deque()
         self._folded_ahead: set[int] = set()
 
@@ -36,6 +49,13 @@ class Journal:
         """Whether everything seen is folded and decided."""
         return self.undecided is None and not self._waiting
 
+    @property
+    def settled(self) -> Settled | None:
+        """What another journal may begin with; None while something waits, or nothing was seen."""
+        if not self.is_settled or not self._known_version:
+            return None
+        return Settled(state=self.state, event_checksum=self._checksum)
+
     def follows(self, event: StoredEvent) -> bool:
         """Whether an event is the next one; earlier ones are known, later ones leave a gap."""
         return event.stream_version == self._known_version + 1
@@ -45,7 +65,7 @@ class Journal:
         for event in events:
             if not self.follows(event):
                 continue
-            self._known_version = event.stream_version
+            self._known_version, self._checksum = event.stream_version, event.checksum
             self._waiting.append(record(event))
 
     def advance(self, *, at_head: bool) -> None:
