@@ -41,7 +41,9 @@ class Execution:
 
     @property
     def stage_seconds(self) -> float:
-        """From the opening of its stage to its end."""
+        """From the opening of its stage to its end; one without a frame is no measurement, however fast."""
+        if not any(told.event_type == "frame.committed" for told in self.events):
+            raise RuntimeError(f"execution {self.execution_id} has committed no frame: there is nothing to measure")
         return self.first("stage.closed") - self.first("stage.opened")
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 VIOLATIONS = {
     "Packages build on each other in one direction; services know nothing of each other": (
-        "noetl_planner/application/journal.py",
+        "noetl_planner/application/asks.py",
         "import noetl_reaper",
     ),
     "The core does no I/O, knows no clock and no random source": ("noetl_core/fold.py", "import time"),

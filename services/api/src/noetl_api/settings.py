@@ -8,6 +8,7 @@ from pathlib import Path
 
 from noetl_servicekit.env import Address, Env
 from noetl_servicekit.shared_memory import SharedMemoryLimits
+from noetl_servicekit.tokens import parse_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Settings:
             projector_address=str(env.address("NOETL_PROJECTOR_ADDRESS")),
             planner_address=env.text("NOETL_PLANNER_ADDRESS", default=""),
             token=env.secret("NOETL_TOKEN"),
-            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            tokens_file=env.file("NOETL_TOKENS_FILE", check=parse_tokens),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             http_listen=env.address("NOETL_HTTP_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from noetl_servicekit.env import Address, Env
+from noetl_servicekit.tokens import parse_tokens
 
 LEASE_IN_BATCHES = 4
 """A lease outlives this many batches that take as long as they may, so that no batch outlives its lease."""
@@ -38,7 +39,7 @@ class Settings:
             nats_url=env.url("NOETL_NATS_URL", schemes=("nats", "tls")),
             nats_token=env.secret("NOETL_NATS_TOKEN", default=""),
             stream_replicas=env.integer("NOETL_NATS_STREAM_REPLICAS", default=1, minimum=1, maximum=5),
-            tokens_file=env.path("NOETL_TOKENS_FILE"),
+            tokens_file=env.file("NOETL_TOKENS_FILE", check=parse_tokens),
             grpc_listen=env.address("NOETL_GRPC_LISTEN", default="127.0.0.1:0"),
             ops_listen=env.address("NOETL_OPS_LISTEN", default="127.0.0.1:0"),
             shard_count=env.integer("NOETL_SHARD_COUNT", default=64, minimum=1, maximum=4096),
