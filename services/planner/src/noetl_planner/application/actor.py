@@ -22,21 +22,19 @@ from noetl_core.errors import (
     Unavailable,
 )
 from noetl_core.fold import State
-from noetl_core.journal import Journal
-from noetl_core.ports.commands import CommandKey, GrantedCommand, Worker
-from noetl_core.ports.event_log import EventLog, EventPage
+from noetl_core.ports.commands import GrantedCommand, Worker
+from noetl_core.ports.event_log import EventLog
 from noetl_servicekit.logging import get_logger
 from noetl_servicekit.tracing import span
 
 from noetl_planner.application.asks import Ask, Complete, EndFrame, next_asks, refuse
-from noetl_planner.application.claims import holders
+from noetl_planner.application.followed_log import FollowedLog
 from noetl_planner.application.frame_leases import leases_that_ended
 from noetl_planner.application.grants import grant
-from noetl_planner.application.heard import Heard
 from noetl_planner.application.load_plan import LoadPlan
 from noetl_planner.application.own_appends import OwnAppends
 from noetl_planner.application.parking import asks_for_parked
-from noetl_planner.application.routing_snapshots import READ_PAGE, KeepRouting, RoutingOf, keep_no_routing
+from noetl_planner.application.routing_snapshots import KeepRouting, RoutingOf, keep_no_routing
 from noetl_planner.application.setbacks import FAILURE_SECONDS, RETRY_SECONDS, Setbacks
 from noetl_planner.application.turn import TurnPlanner
 from noetl_planner.application.turn_parts import Turn, TurnRules, tell
@@ -75,7 +73,6 @@ class Actor:
     ) -> None:
         self.execution_id = execution_id
         self.shard = shard
-        self._log = log
         self._load_plan = load_plan
         self._rules = rules
         self._metrics = metrics
@@ -83,19 +80,20 @@ class Actor:
         self._on_hints = on_hints
         self._setbacks = Setbacks(retry_seconds=retry_seconds, failure_seconds=failure_seconds)
         self._append = OwnAppends(log, shard=shard, fence=fence, producer=producer, rules=rules)
-        self._routing = RoutingOf(execution_id, shard=shard, keep=routing or keep_no_routing(metrics, fence))
-        self._heard = Heard()
-        self._journal = Journal(execution_id)
-        self._appended: Sequence[StoredEvent] = ()
-        """By the last turn, and not folded yet."""
-        self._unfoldable: Exception | None = None
+        self._known = FollowedLog(
+            execution_id,
+            log=log,
+            routing=RoutingOf(execution_id, shard=shard, keep=routing or keep_no_routing(metrics, fence)),
+            metrics=metrics,
+            on_claim=rules.waiting.found,
+            on_page=self._go_on,
+        )
         self._planner: TurnPlanner | None = None
         self._asks: deque[Ask] = deque()
         self._in_turn: list[Ask] = []
         self._is_stopped = False
-        self._must_read = False
         self._task: asyncio.Task[None] | None = None
-        self._turn_began: float | None = None
+        self._moved_at: float | None = None
         self.trace = ""
         self._told_workload = b""
         """The bytes of the variables, if whoever started the execution has sent them; not proven to be that."""
@@ -103,19 +101,17 @@ class Actor:
     @property
     def state(self) -> State:
         """What has been folded."""
-        self._fold_appended()
-        return self._journal.state
+        return self._known.state
 
     @property
     def known_version(self) -> int:
         """Version up to which the log is known."""
-        self._fold_appended()
-        return self._journal.known_version
+        return self._known.version
 
     @property
     def proven_version(self) -> int:
         """Version up to which the log is known to be so; 0 for hearsay."""
-        return 0 if self._heard.is_hearsay else self.known_version
+        return 0 if self._known.is_hearsay else self.known_version
 
     @property
     def quarantined(self) -> str:
@@ -124,40 +120,31 @@ class Actor:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a turn does not end."""
-        began = self._turn_began
-        return began is not None and asyncio.get_running_loop().time() - began > LONGEST_TURN_SECONDS
+        """Whether a turn does not end, and does not come any further either."""
+        moved_at = self._moved_at
+        return moved_at is not None and asyncio.get_running_loop().time() - moved_at > LONGEST_TURN_SECONDS
 
     @property
     def is_over(self) -> bool:
         """Whether the execution has ended, or is none at all, and nothing waits for an answer or a decision."""
-        idle = not self._asks and self._task is None and self._journal.is_settled
+        idle = not self._asks and self._task is None and self._known.is_settled
         return idle and (self.state.execution.status.is_final or self.known_version == 0)
 
     def take(self, event: StoredEvent) -> None:
         """An event arrived from the bus: maybe late, early or again."""
-        self._heard.publish(event.stream_version)
-        self._keep(event)
+        if self._known.hear(event):
+            self._wake()
 
     def notice(self, events: Sequence[StoredEvent], workload: bytes) -> None:
         """The first events, told before or after they were committed, and perhaps the bytes of the variables."""
-        if self.known_version == 0:
-            self._heard.begin_with_hearsay()
         if self._planner is None:
             self._told_workload = workload
-        for event in events:
-            self._keep(event)
-
-    def _keep(self, event: StoredEvent) -> None:
-        if event.stream_version > self.known_version:
-            self._heard.keep(event)
+        if self._known.hear_ahead(events):
             self._wake()
 
     def expect(self, version: int) -> None:
         """The head of the stream is known to be at least here."""
-        self._heard.publish(version)
-        if version > self.known_version or not self._journal.is_settled:
-            self._heard.want(version)
+        if self._known.expect(version):
             self._wake()
 
     def ask(self, ask: Ask) -> None:
@@ -203,8 +190,7 @@ class Actor:
             self._task = asyncio.create_task(self._run(), name=f"execution-{self.execution_id}")
 
     def _has_work(self) -> bool:
-        behind = self._heard.wanted_version > self.known_version or not self._journal.is_settled
-        return bool(self._asks) or behind or self._lacks_plan()
+        return bool(self._asks) or self._known.is_behind or self._lacks_plan()
 
     def _lacks_plan(self) -> bool:
         """Without one nobody is woken for commands that wait, so it is loaded although there is nothing to decide."""
@@ -214,15 +200,14 @@ class Actor:
     async def _run(self) -> None:
         try:
             while self._has_work():
-                self._turn_began = asyncio.get_running_loop().time()
+                self._go_on()
                 try:
                     await self._turn()
                     self._setbacks.make_up()
-                    if not self._heard.is_hearsay:
-                        self._routing.offer(self._journal)
+                    self._known.leave_routing()
                 except AWAY as exc:
                     self._refuse_all(exc)
-                    self._must_read = True  # Nobody knows whether the append went through.
+                    self._known.doubt()
                     await self._setbacks.outlast(exc)
                 except (Fenced, NotOwner):
                     logger.warning("planner.fenced", execution_id=str(self.execution_id), shard=self.shard)
@@ -231,24 +216,26 @@ class Actor:
                     self._on_fenced(self.shard)
                     return  # The next owner goes on from the log.
                 except Exception as exc:
-                    if self._heard.is_hearsay and isinstance(exc, NotFound):
+                    if self._known.is_hearsay and isinstance(exc, NotFound):
                         self._forget()
                         continue
                     if not self._survives(exc):
                         return
                     await self._setbacks.pause()
         finally:
-            self._task = self._turn_began = None
+            self._task = self._moved_at = None
             if self._asks and not self.quarantined:
                 self._wake()
+
+    def _go_on(self) -> None:
+        self._moved_at = asyncio.get_running_loop().time()
 
     def _survives(self, exc: Exception) -> bool:
         """One bad execution harms only itself: after three failures it is set aside, visibly."""
         survives = self._setbacks.bear(exc)
-        self._must_read = True
-        if survives and self._routing.doubts(self._journal, exc):
-            self._heard.want(self._journal.known_version)  # Nobody may ask again, and it is open all the same.
-            self._journal, self._planner, self._appended = Journal(self.execution_id), None, ()
+        self._known.doubt()
+        if survives and self._known.begin_anew(exc):
+            self._planner = None
         self._refuse_all(exc if isinstance(exc, NoetlError) else NoetlError("the planner failed on this execution"))
         for ask in self._in_turn:  # What becomes of them nobody knows: whoever asks again finds out.
             refuse(ask, Unavailable("the planner failed on this execution"))
@@ -261,16 +248,10 @@ class Actor:
         return False
 
     def _forget(self) -> None:
-        """The log knew nothing of what was told: it was not committed yet, or never will be. The bus tells if it is.
-
-        Whoever asks for something has the log read once more: it may be there by now.
-        """
-        self._journal = Journal(self.execution_id)
+        """The log knew nothing of what was told."""
+        self._known.forget()
         self._planner = None
         self._told_workload = b""
-        self._heard.forget()
-        self._must_read = False
-        self._metrics.unfounded_notices.inc()
 
     def _refuse_all(self, error: NoetlError) -> None:
         while self._asks:
@@ -282,14 +263,14 @@ class Actor:
         if planner is None:
             self._refuse_all(Unavailable(f"execution {self.execution_id} is not known here yet"))
             return
-        while (cause := self._journal.undecided) is not None:
+        while (cause := self._known.undecided) is not None:
             turn = planner.for_cause(self.state, cause)
             if not turn.drafts:
-                self._journal.settle_undecided()
+                self._known.settle_undecided()
             else:
                 with span("planner.decide", parent=cause.envelope.trace or None):
                     await self._append_or_reload(planner, turn)
-            self._journal.advance(at_head=True)
+            self._known.advance()
         if self._asks:
             await self._answer_asks(planner)
 
@@ -303,41 +284,9 @@ class Actor:
 
     async def _catch_up(self) -> None:
         """Fold what the bus delivered; read from the log what it did not."""
-        while (event := self._heard.pop(self.known_version + 1)) is not None:
-            self._journal.extend([event])
-        behind = self._heard.wanted_version > self.known_version or (self._asks and self.known_version == 0)
-        if behind or self._must_read or asks_for_parked(self.state, self._asks):
-            await self._read_to_head()
-        self._heard.drop_until(self.known_version)
-        self._journal.take_known_decision()
-        self._journal.advance(at_head=True)
-
-    async def _read_to_head(self) -> None:
-        before = holders(self.state)
-        is_new = self.known_version == 0
-        while True:
-            page = await self._next_page()
-            self._journal.extend(page.events)
-            self._metrics.events_read.inc(len(page.events))
-            if is_new:
-                self._metrics.recovery_events.inc(len(page.events))
-            at_head = self.known_version >= page.head_version or not page.events
-            self._journal.take_known_decision()
-            self._journal.advance(at_head=at_head)
-            if at_head:
-                break
-        self._heard.read_until(self.known_version)
-        self._must_read = False
-        for command_id, worker_id in holders(self.state).items():
-            if command_id not in before:
-                key = CommandKey(execution_id=self.execution_id, command_id=command_id)
-                self._rules.waiting.found(worker_id, key)
-
-    async def _next_page(self) -> EventPage:
-        if self.known_version:
-            return await self._log.read(None, self.execution_id, from_version=self.known_version + 1, limit=READ_PAGE)
-        self._journal, page = await self._routing.begin(self._log)
-        return page
+        self._known.extend_by_heard()
+        asked_of_nothing = bool(self._asks) and self.known_version == 0
+        await self._known.catch_up(reads=asked_of_nothing or asks_for_parked(self.state, self._asks))
 
     async def _answer_asks(self, planner: TurnPlanner) -> None:
         """All that waits becomes one append; what a guard may refuse goes alone."""
@@ -358,8 +307,8 @@ class Actor:
                 return
             self._put_back()
             self._metrics.lost_races.inc()
-            self._journal.advance(at_head=True)
-            if self._journal.undecided is not None:
+            self._known.advance()
+            if self._known.undecided is not None:
                 return  # The next turn decides first.
         await self._append_results_alone(planner)
 
@@ -419,7 +368,7 @@ class Actor:
             refuse(ask, refusal)
             return
         version = appended[-1].event.stream_version
-        self._heard.want(version)
+        self._known.want(version)
         if not ask.answer.done():
             ask.answer.set_result(ask.answer_alone(version))  # type: ignore[arg-type]  # each its own
 
@@ -432,23 +381,11 @@ class Actor:
             planner.settle(turn, appended=appended is not None)
         if appended is None:
             return False
-        self._appended = appended
+        self._known.follow(appended)
         tell(turn)
         await asyncio.sleep(0)  # Whoever was answered goes on first, unless somebody wants to see what was folded.
-        self._fold_appended()
-        if (failure := self._unfoldable) is not None:
-            self._unfoldable = None
-            raise failure
+        self._known.fold_followed()
         return True
-
-    def _fold_appended(self) -> None:
-        """Whoever looks first has it folded; what is wrong with it is for the turn to find out."""
-        if self._appended:
-            events, self._appended = self._appended, ()
-            try:
-                self._journal.accept(events)
-            except Exception as exc:
-                self._unfoldable = exc
 
     async def _append_at_head(self, turn: Turn) -> Sequence[StoredEvent] | None:
         """What was appended; None if somebody else was first."""
@@ -460,17 +397,15 @@ class Actor:
                 self.state.execution, turn.drafts, turn.hints, expected_version=known, asked_by=turn.asked_by
             )
         except (Conflict, KeyTaken, AlreadyTerminal):
-            self._heard.want(known + 1)
-            await self._read_to_head()
+            await self._known.read_to_head(at_least=known + 1)
             return None
         events = [outcome.event for outcome in appended]
         if any(outcome.duplicate for outcome in appended):
             # Some of it had been appended before, by us or by another owner: the log has the whole story, and maybe
             # much that came after it.
-            self._heard.want(max(event.stream_version for event in events))
-            await self._read_to_head()
+            await self._known.read_to_head(at_least=max(event.stream_version for event in events))
             return None
-        self._heard.is_hearsay = False
+        self._known.prove()
         if turn.hints:
             self._on_hints(turn.hints)
         self._metrics.leases_ended(leases_that_ended(self.state, turn.drafts))
