@@ -170,6 +170,55 @@ async def test_without_a_snapshot_the_whole_log_is_read_and_one_is_left_at_once(
     assert counts(planning, "snapshots_used") == 0
 
 
+async def test_a_planner_that_is_stopped_while_it_reads_leaves_how_far_it_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("noetl_planner.application.followed_log.READ_PAGE", 20)
+    planning = Planning(snapshot_events=EVERY)
+    command = await long_one(planning, times=100)
+    planning.snapshots.kept.clear()
+    reads, stands = Reads(planning), asyncio.Event()
+
+    async def stand_still(*args: Any, from_version: int, **options: Any) -> EventPage:
+        if from_version > 400:
+            stands.set()
+            await asyncio.Event().wait()
+        return await reads(*args, from_version=from_version, **options)
+
+    planning.log.read = stand_still  # type: ignore[method-assign]  # the log does not answer any more
+    await planning.replace_planner()
+    await stands.wait()
+    await until(lambda: not writing())
+    left = kept(planning).stream_version
+    planning.log.read = reads  # type: ignore[method-assign]
+    reads.versions.clear()
+
+    await goes_on(planning, command)
+
+    assert 400 - 2 * EVERY < left <= 420
+    assert reads.versions[EVERY] == left, "the first page, and from there on"
+
+
+async def test_a_long_history_that_is_being_read_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("followed_log", "routing_snapshots"):
+        monkeypatch.setattr(f"noetl_planner.application.{module}.READ_PAGE", 20)
+    planning = Planning()
+    command = await long_one(planning)
+    moved_at: list[float | None] = []
+    read = planning.log.read
+
+    async def looked_at(*args: Any, **options: Any) -> EventPage:
+        moved_at.append(planning.actors._actors[planning.execution_id]._moved_at)
+        return await read(*args, **options)
+
+    planning.log.read = looked_at  # type: ignore[method-assign]
+
+    await goes_on(planning, command)
+
+    assert len(moved_at) > 10
+    assert len(set(moved_at)) == len(moved_at), "each page counts as a step"
+
+
 def forged(planning: Planning, change: Callable[[Settled], Settled]) -> RoutingSnapshot:
     """Sealed rightly, and wrong."""
     opened = open_routing(kept(planning), execution_id=planning.execution_id, rules=planning.rules)

@@ -86,7 +86,7 @@ class FollowedLog:
         """The first events, told before or after they were committed. Whether any is news."""
         if self.version == 0:
             self._heard.begin_with_hearsay()
-        return any([self._keep(event) for event in events])
+        return sum(self._keep(event) for event in events) > 0
 
     def expect(self, version: int) -> bool:
         """The head of the stream is known to be at least here. Whether there is something to do."""
