@@ -121,7 +121,8 @@ def test_five_commands_are_issued_for_five_items_and_five_end_whatever_the_tool(
     one = came["tooling_non_blocking"]
     for step in ("with_python", "with_http", "with_postgres", "with_duckdb", "with_shell"):
         told = Counter(event.envelope.event_type for event in one.events if event.envelope.node_name == step)
-        assert (told["command.issued"], told["command.completed"], told["command.failed"]) == (5, 5, 0), step
+        issued = told["command.issued"] - told["command.abandoned"]  # Leases are short here: some may be run again.
+        assert (issued, told["command.completed"], told["command.failed"]) == (5, 5, 0), step
 
 
 def test_a_file_on_a_shared_volume_is_read_in_place(came: Mapping[str, Came]) -> None:

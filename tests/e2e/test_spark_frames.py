@@ -181,7 +181,9 @@ class Stage:
 
     def completed(self) -> list[dict[str, Any]]:
         """What was told of its frames, once it has ended well."""
-        followed = self._stack.noetl("events", self.execution_id, "--follow", "--timeout", "100", "-o", "json")
+        followed = self._stack.noetl(
+            "events", self.execution_id, "--follow", "--timeout", "300", "-o", "json", seconds=320
+        )
         assert followed.code == 0, followed
         result = self._stack.noetl("result", self.execution_id, "sum", "-o", "json").document["result"]
         assert result == sum(n * n for n in range(ROWS))

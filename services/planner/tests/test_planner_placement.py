@@ -153,8 +153,10 @@ async def test_where_nobody_knows_where_data_are_whose_turn_it_is_decides() -> N
     planning = await Planning().start(LINE)
     waiting = [Worker(worker_id="ada"), worker("n1")]
     waits = [
-        asyncio.create_task(planning.actors.wait_for_commands(one, room=1, held=(), seconds=0.5)) for one in waiting
+        asyncio.create_task(planning.actors.wait_for_commands(one, room=1, held=(), seconds=60.0)) for one in waiting
     ]
     await run_a(planning, "a", Worker(worker_id="carl"))
 
-    assert [[command.step for command in await wait] for wait in waits] == [["b"], []]
+    assert [command.step for command in await waits[0]] == ["b"]
+    assert await planning.actors.wait_for_commands(waiting[1], room=0, held=(), seconds=0.0) == ()
+    assert await waits[1] == ()

@@ -250,7 +250,7 @@ async def test_replicas_that_come_and_go_share_the_work_and_reorder_nothing(scen
         await seen.reach(1)
 
         second = scene.publisher("publisher-1", **settings).start()
-        await until(lambda: scene.are_owners({"publisher-0": 32, "publisher-1": 32}), seconds=30)
+        await until(lambda: scene.are_owners({"publisher-0": 32, "publisher-1": 32}))
         await seen.reach(len(seen) + 1_000)
         assert all(published(process) > 0 for process in (first, second))
 
@@ -274,12 +274,12 @@ async def test_a_publisher_that_stood_still_until_others_had_taken_over_reorders
         assert await scene.waiting_rows() > 0, "it was not stopped in the middle"
 
         other = scene.publisher("publisher-1", **settings).start()
-        await until(lambda: scene.are_owners({"publisher-1": 64}), seconds=30)
+        await until(lambda: scene.are_owners({"publisher-1": 64}))
         await seen.reach(len(seen) + 500)
         frozen.thaw()
 
         await until(lambda: seen.is_complete(executions=100, length=100), seconds=60)
-        await until(lambda: scene.are_owners({"publisher-0": 32, "publisher-1": 32}), seconds=30)
+        await until(lambda: scene.are_owners({"publisher-0": 32, "publisher-1": 32}))
         assert (frozen.stop(), other.stop()) == (0, 0)
 
     seen.assert_in_order()

@@ -466,7 +466,7 @@ async def test_how_far_a_shard_is_is_shown_by_its_owner_alone(scene: Scene) -> N
             await until_owned((one, 32), (other, 32))
             left = shards & set(summary(one)["shards"])
 
-            await until(lambda: all(shards_of(one, gauge) == left for gauge in gauges), seconds=10)
+            await until(lambda: all(shards_of(one, gauge) == left for gauge in gauges))
 
 
 async def test_a_frozen_projector_that_wakes_up_deposed_harms_nothing(scene: Scene) -> None:
@@ -529,7 +529,7 @@ async def test_while_the_bus_is_away_rows_follow_the_log_and_afterwards_the_bus_
                 assert "ready" in get(projector, "/health/ready")
 
                 await asyncio.to_thread(nats.start)
-                await until(lambda: not summary(projector)["bus_is_away"], seconds=30)
+                await until(lambda: not summary(projector)["bus_is_away"])
                 recovered = metric(projector, "noetl_projector_events_recovered_total")
                 events = await scene.append(*third)
                 await until_published(scene, events)

@@ -38,7 +38,7 @@ class ServiceProcess:
     def start(self) -> Self:
         """Start it and return when it is ready."""
         self.launch()
-        eventually(lambda: self._ready_file.exists() or self._fail_if_ended(), seconds=30.0)
+        eventually(lambda: self._ready_file.exists() or self._fail_if_ended(), seconds=180.0)
         return self
 
     def launch(self, *arguments: str) -> None:
@@ -88,7 +88,7 @@ class ServiceProcess:
 
     def _end(self, how: signal.Signals) -> int:
         self._signal(how)
-        return self._process.wait(STOP_SECONDS) if self._process is not None else 0
+        return self._process.wait(3 * STOP_SECONDS) if self._process is not None else 0
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:

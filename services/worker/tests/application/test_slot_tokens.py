@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -154,19 +153,20 @@ async def test_only_slots_are_given_tokens_and_only_for_their_own_stage(planner:
 
 
 async def test_a_frame_outlasts_a_token_of_two_seconds(planner: Planner, tmp_path: Path) -> None:
-    life, began = 2.0, time.time()
-    first = stage_token("secret", SCOPE, until=began + life, seconds=life)
+    clock, life = Clock(), 2.0
+    first = stage_token("secret", SCOPE, until=NOW + life, seconds=life)
     token = TokenInUse(first, seconds=life)
-    async with served(planner, tmp_path, now=time.time) as client:
+    async with served(planner, tmp_path, now=clock) as client:
         frames, old = RenewingFrames(client(token), token), FrameClient(client(lambda: first))
 
         async def is_first_over() -> bool:
+            clock.now += life / 8
             assert not (await frames.heartbeat_frames(WORKER, [KEY])).unanswered
             return bool((await old.heartbeat_frames(WORKER, [KEY])).unanswered)
 
         await until(is_first_over)
 
-    assert time.time() >= began + life
+    assert clock.now == NOW + life
     assert token() != first
 
 
