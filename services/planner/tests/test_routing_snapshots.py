@@ -179,11 +179,11 @@ async def test_a_planner_that_is_stopped_while_it_reads_leaves_how_far_it_has_co
     planning.snapshots.kept.clear()
     reads, stands = Reads(planning), asyncio.Event()
 
-    async def stand_still(*args: Any, from_version: int, **options: Any) -> EventPage:
-        if from_version > 400:
+    async def stand_still(*args: Any, **options: Any) -> EventPage:
+        if options["from_version"] > 400:
             stands.set()
             await asyncio.Event().wait()
-        return await reads(*args, from_version=from_version, **options)
+        return await reads(*args, **options)
 
     planning.log.read = stand_still  # type: ignore[method-assign]  # the log does not answer any more
     await planning.replace_planner()
