@@ -6,17 +6,19 @@
 # Verifies every execution that the token may see (NOETL_API_ADDRESS and NOETL_TOKEN, else the stack of NOETL_HOME), and
 # writes evidence of the newest ones below DIR (a new directory; default: build/release-gate), which it checks again
 # from its files alone. NOETL names the command; GATE_SAMPLES how much evidence is kept; GATE_OPTIONS goes to
-# `noetl verify all`. Histories of GATE_SNAPSHOT_EVENTS events (default: 10000) have snapshots, and replays that begin
-# with one come to the same as those of every event. At least one such history and one business object are to be among
-# what is compared, unless GATE_WITHOUT_SNAPSHOTS=1 and GATE_WITHOUT_OBJECTS=1. GATE_PROJECTORS has the operator's port of
-# every projector (http://HOST:PORT, with spaces between them): none may have given an execution up. Evidence keeps what
-# the first one said. GATE_WITHOUT_PROJECTORS=1 does without.
+# `noetl verify all`. Every payload that an event refers to is looked for, which takes as long as reading them;
+# GATE_WITHOUT_PAYLOADS=1 does without. Histories of GATE_SNAPSHOT_EVENTS events (default: 10000) have snapshots, and
+# replays that begin with one come to the same as those of every event. At least one such history and one business
+# object are to be among what is compared, unless GATE_WITHOUT_SNAPSHOTS=1 and GATE_WITHOUT_OBJECTS=1. GATE_PROJECTORS
+# has the operator's port of every projector (http://HOST:PORT, with spaces between them): none may have given an
+# execution up. Evidence keeps what the first one said. GATE_WITHOUT_PROJECTORS=1 does without.
 set -euo pipefail
 noetl=${NOETL:-noetl}
 directory=${1:-build/release-gate}
 samples=${GATE_SAMPLES:-3}
 read -ra options <<<"${GATE_OPTIONS:-}"
 read -ra projectors <<<"${GATE_PROJECTORS:-}"
+[ -n "${GATE_WITHOUT_PAYLOADS:-}" ] || options+=(--payloads)
 
 fail() {
   echo "release gate: $*" >&2
@@ -31,12 +33,15 @@ $noetl verify all "${options[@]}" -o json >"$directory/all.json" || {
   cat "$directory/all.json" >&2
   fail "what is live is not what the log says"
 }
-python3 - "$directory/all.json" "${GATE_WITHOUT_OBJECTS:-}" <<'PYTHON' || fail "too little was compared"
+python3 - "$directory/all.json" "${GATE_WITHOUT_OBJECTS:-}" "${GATE_WITHOUT_PAYLOADS:-}" <<'PYTHON' || fail "too little was compared"
 import json, sys
 
 report = json.load(open(sys.argv[1], encoding="utf-8"))
 print(f"release gate: {report['executions']} executions, {report['events']} events, {report['events_per_second']:.0f} events/s")
+if report["payloads"] is None:
+    print("release gate: payloads were NOT LOOKED FOR, only those of the executions whose evidence is kept")
 assert report["proved"], "not proved"
+assert sys.argv[3] or report["payloads"] is not None, "payloads were not looked for"
 assert report["rows"]["execution"] > 0, "there is no execution to compare"
 assert sys.argv[2] or report["rows"]["business_objects"] > 0, "there is no business object to compare"
 PYTHON

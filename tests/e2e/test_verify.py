@@ -292,6 +292,7 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     assert (tmp_path / "passed" / execution_id / "manifest.json").is_file()
     assert (tmp_path / "passed" / execution_id / "projector-summary.json").is_file()
     assert [len(one["shards"]) for one in asked.values()] == [64]
+    assert json.loads((tmp_path / "passed" / "all.json").read_text())["payloads"].keys() == {"verified"}
     assert (compared["executions"], compared["from_snapshots"]) == (1, 1)
     assert failed.code == 1
     assert "what is live is not what the log says" in failed.err

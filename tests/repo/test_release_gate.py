@@ -18,7 +18,10 @@ GATE = Path(__file__).parents[2] / "scripts" / "check_replay_release_gate.sh"
 NOETL = """
 import json, pathlib, sys
 answers = json.loads(pathlib.Path(__file__).with_name("answers.json").read_text())
-print(json.dumps(answers[" ".join(sys.argv[1:3])]))
+answer = answers[" ".join(sys.argv[1:3])]
+if "--payloads" not in sys.argv:
+    answer.pop("payloads", None)
+print(json.dumps({"payloads": None, **answer}))
 """
 
 
@@ -66,7 +69,11 @@ def run_gate(directory: Path, missing: str, settings: Mapping[str, str]) -> tupl
     objects, from_snapshots = int(missing != "objects"), int(missing != "snapshots")
     everything = {"executions": 1, "events": 9, "events_per_second": 9.0, "proved": True}
     answers = {
-        "verify all": {**everything, "rows": {"execution": 1, "business_objects": objects}},
+        "verify all": {
+            **everything,
+            "rows": {"execution": 1, "business_objects": objects},
+            "payloads": {"verified": 1},
+        },
         "verify snapshots": {
             "from_snapshots": from_snapshots,
             "executions": from_snapshots,
@@ -116,6 +123,15 @@ def test_it_fails_where_there_was_none_unless_that_is_wanted(
 
     assert gate(tmp_path / "refused", missing=missing) == (1, f"release gate: {reason}")
     assert gate(tmp_path / "wanted", missing=missing, settings={setting: "1"}) == (0, "release gate: passed")
+
+
+@pytest.mark.parametrize(("setting", "looked_for"), [("", {"verified": 1}), ("1", None)])
+def test_it_looks_for_all_payloads_unless_that_is_not_wanted(
+    tmp_path: Path, setting: str, looked_for: Mapping[str, int] | None
+) -> None:
+    assert gate(tmp_path, settings={"GATE_WITHOUT_PAYLOADS": setting}) == (0, "release gate: passed")
+
+    assert json.loads((tmp_path / "evidence" / "all.json").read_text())["payloads"] == looked_for
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,15 @@ from noetl_adapters.postgres.migrate import migrate
 from noetl_adapters.postgres.pool import open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
+from noetl_adapters.postgres.surface_tables import KEYS, TABLES
 from noetl_core.errors import InvalidInput, Unavailable
+from noetl_core.surfaces.shapes import Surface
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
 from noetl_testkit.compliance.projections import SCOPE, ProjectionStoreCompliance, projected, running
 from noetl_testkit.compliance.snapshots import SnapshotStoreCompliance
-from noetl_testkit.histories import EXECUTION, History, initialized, two_steps
+from noetl_testkit.histories import EXECUTION, History, choices, initialized, two_steps
+from noetl_testkit.telling_histories import telling_history
 
 AS_PROJECTOR = "?role=noetl_projector"
 """Every test works with the grants that the service has."""
@@ -109,6 +112,28 @@ async def test_a_registry_counts_only_with_the_version_that_it_was_written_with(
     assert view.upcasters == ""
     assert page.upcasters == {EXECUTION + 2: UPCASTERS.digest}
     assert set(moved.refused) == {EXECUTION, EXECUTION + 1}
+
+
+@pytest.mark.parametrize("column", ["tenant_id", "organization_id"])
+@pytest.mark.parametrize("surface", TABLES)
+async def test_a_row_of_another_owner_than_its_execution_is_none_of_it(
+    projections: PostgresProjections, dsn: str, surface: Surface, column: str
+) -> None:
+    history = telling_history(choices(1))
+    await projections.write([projected(history)])
+    before = await projections.list_rows(SCOPE, [EXECUTION], limit=10_000)
+    (victim, *_) = (row for row in before.rows if row.surface is surface)
+    admin = await asyncpg.connect(dsn)
+    await admin.execute(
+        f"UPDATE noetl.{TABLES[surface]} SET {column} = 'rival' WHERE {KEYS[surface]} = $1",  # noqa: S608 - names of ours
+        victim.key,
+    )
+    await admin.close()
+
+    after = await projections.list_rows(None, [EXECUTION], limit=10_000)
+
+    assert set(before.rows) - set(after.rows) == {victim}
+    assert set(after.rows) < set(before.rows)
 
 
 async def test_a_server_that_went_away_is_unavailable_and_not_a_defect(

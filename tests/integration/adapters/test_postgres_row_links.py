@@ -89,8 +89,7 @@ async def store(admin: asyncpg.Connection, events: Sequence[StoredEvent]) -> Non
     await admin.execute("SELECT noetl.ensure_event_partition($1, $2)", execution_id, execution_id + 1)
     for stored in events:
         columns = {
-            **expected_columns(envelope := stored.envelope()),
-            "result": encode(envelope.result).decode() if envelope.result is not None else None,
+            **expected_columns(stored.envelope()),
             "execution_id": execution_id,
             "stream_version": stored.stream_version,
             "aggregate_version": stored.aggregate_version,

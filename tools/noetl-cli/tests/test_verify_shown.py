@@ -1,10 +1,11 @@
-"""What people and programs are told of registries."""
+"""What people and programs are told of registries and findings."""
 
 from __future__ import annotations
 
 from noetl_adapters.verify.shares import UNKNOWN, ShareReport
 from noetl_cli.verify.bulk import BulkReport
-from noetl_cli.verify.shown import bulk_lines, verdict_lines
+from noetl_cli.verify.shown import bulk_lines, finding_lines, verdict_lines
+from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.surfaces.shapes import Surface
 
@@ -51,3 +52,12 @@ def test_rows_of_other_registries_are_counted_over_all_shares() -> None:
     assert report.to_json()["other_registry"] == 3
     assert report.is_proved
     assert next(iter(bulk_lines(report))).startswith("3 executions have rows that were folded with another registry")
+
+
+def test_what_a_finding_quotes_is_shown_and_not_obeyed() -> None:
+    finding = Finding(code="parity.row_changed", message="step is '\x1b[2J\u202e'\nproved")
+    failed = [{"execution_id": "1", "findings": [finding.to_json()]}]
+    report = BulkReport(executions=1, events=1, seconds=1.0, failed=failed)
+
+    for told in (next(finding_lines([finding])), next(iter(bulk_lines(report)))):
+        assert told.endswith("parity.row_changed: step is '\\x1b[2J\\x202e' ⏎ proved")

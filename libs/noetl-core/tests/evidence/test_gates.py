@@ -9,7 +9,7 @@ from noetl_core.canonical import encode, sha256_hex
 from noetl_core.evidence.bundle import artifact, check_index, index_document
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import live_checksums_document, live_rows_document, payload_summary, replay_document
-from noetl_core.evidence.gates import GATES, Evidence, judge
+from noetl_core.evidence.gates import GATES, Evidence, PayloadFile, judge
 from noetl_core.replay.history import Replay
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.histories import EXECUTION, choices
@@ -29,7 +29,7 @@ def evidence(seed: int = 1) -> Evidence:
             "media_type": replayed.payloads[digest].media_type,
             "uses": replayed.payloads[digest].uses,
             "status": "present",
-            "stored_bytes": 2,
+            "stored_bytes": replayed.payloads[digest].bytes,
             "included": False,
         }
         for digest in replayed.payloads.digests()
@@ -50,7 +50,9 @@ def evidence(seed: int = 1) -> Evidence:
         replay=replay_document(replayed, payloads),
         live_rows=rows,
         live_checksums=live_checksums_document(rows),
+        max_payload_bytes=1,
         projector={"quarantined_count": 0, "quarantined": []},
+        asks_projector=True,
     )
 
 
@@ -172,24 +174,38 @@ def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
         (("live_rows", "rows", "commands", 0), ["no object"], "live_rows_integrity"),
         (("live_rows", "rows", "commands", 0, "more"), 1, "live_rows_integrity"),
         (("live_rows", "scope", "execution_id"), "7", "live_rows_integrity"),
+        (("live_rows", "scope", "tenant_id"), "acme", "live_rows_integrity"),
+        (("live_rows", "scope", "organization_id"), "acme", "live_rows_integrity"),
+        (("live_rows", "adapter"), "somebody's own", "live_rows_integrity"),
         (("live_checksums", "checksum"), "0" * 64, "live_checksums"),
         (("replay", "payload_summary", "total"), 99, "payload_resolution"),
         (("replay", "payloads", 0, "included"), True, "payload_resolution"),
+        (("replay", "payloads", 0, "stored_bytes"), 1, "payload_resolution"),
+        (("replay", "payloads", 0, "stored_bytes"), 9_000_000, "payload_resolution"),
+        (("replay", "payloads", 0, "media_type"), "text/html", "payload_resolution"),
+        (("replay", "payloads", 0, "uses"), 99, "payload_resolution"),
+        (
+            ("replay", "payloads", 0, "uri"),
+            f"noetl://tenant/default/org/x/payloads/sha256/{'0' * 64}",
+            "payload_resolution",
+        ),
         (("replay", "payloads", 0, "uri"), "noetl://tenant/other/org/x/payloads/sha256/7", "locator"),
         (("projector", "quarantined"), [{"execution_id": str(EXECUTION)}], "projector_summary"),
         (("projector", "quarantined"), None, "projector_summary"),
+        (("projector",), None, "projector_summary"),
+        (("asks_projector",), False, "projector_summary"),
         (("projector", "quarantined_count"), None, "projector_summary"),
         (("projector", "quarantined_count"), True, "projector_summary"),
     ],
 )
 def test_a_document_that_is_not_exactly_so_is_refused(place: tuple[Any, ...], value: Any, gate: str) -> None:
     judged = evidence()
-    document: Any = copy.deepcopy(getattr(judged, place[0]))
-    inner = document
-    for key in place[1:-1]:
+    documents: Any = {place[0]: copy.deepcopy(getattr(judged, place[0]))}
+    inner = documents
+    for key in place[:-1]:
         inner = inner[key]
     inner[place[-1]] = value
-    setattr(judged, place[0], document)
+    setattr(judged, place[0], documents[place[0]])
 
     assert gate in found(judged)
 
@@ -224,6 +240,63 @@ def test_a_payload_that_nobody_mentions_is_missed() -> None:
     judged.replay = document
 
     assert found(judged)["payload_resolution"] == ["payload.unlisted"]
+
+
+@pytest.mark.parametrize("status", ["corrupt", "present"])
+def test_of_a_payload_one_thing_is_said(status: str) -> None:
+    judged = evidence()
+    document: Any = copy.deepcopy(judged.replay)
+    document["payloads"].insert(0, {**document["payloads"][0], "status": status})
+    document["payload_summary"] = payload_summary(document["payloads"])
+    judged.replay = document
+
+    assert found(judged)["payload_resolution"][0] == "payload.order"
+
+
+def with_bytes(came: PayloadFile | None = None, **said: Any) -> Evidence:
+    """Evidence with all payloads; of the first one something else may be said, or come."""
+    judged = evidence()
+    document: Any = copy.deepcopy(judged.replay)
+    listed = document["payloads"]
+    judged.payload_files = {one["sha256"]: PayloadFile(one["sha256"], one["stored_bytes"]) for one in listed}
+    judged.max_payload_bytes = max(one["stored_bytes"] for one in listed)
+    for one in listed:
+        one.update(status="verified", included=True)
+    listed[0].update(said)
+    if came is not None:
+        judged.payload_files = {**judged.payload_files, listed[0]["sha256"]: came}
+    document["payload_summary"] = payload_summary(listed)
+    judged.replay = document
+    return judged
+
+
+def test_bytes_that_are_not_too_many_come_along_and_are_what_is_said_of_them() -> None:
+    assert found(with_bytes()) == {}
+
+    gone, too_many = with_bytes(), with_bytes()
+    gone.payload_files = dict(list(gone.payload_files.items())[1:])
+    too_many.max_payload_bytes -= 1
+    for judged, codes in (
+        (gone, {"payload.corrupt"}),
+        (too_many, {"payload.included"}),
+        (with_bytes(PayloadFile("0" * 64, 2)), {"payload.corrupt"}),
+        (with_bytes(status="present"), {"payload.differs"}),
+        (with_bytes(stored_bytes=1), {"payload.differs"}),
+        (with_bytes(included=False), {"payload.included", "payload.foreign"}),
+    ):
+        assert {gate: set(told) for gate, told in found(judged).items()} == {"payload_resolution": codes}
+
+
+def test_the_first_version_did_not_compare_the_size_of_a_payload_with_what_events_say_of_it() -> None:
+    judged = evidence()
+    replay: Any = copy.deepcopy(judged.replay)
+    replay["payloads"][0]["stored_bytes"] += 1
+    judged.replay = replay
+    assert found(judged) == {"payload_resolution": ["payload.differs"]}
+
+    judged.schema = 1
+
+    assert judge("payload_resolution", judged) == []
 
 
 def test_nothing_but_a_whole_history_proves_a_state() -> None:

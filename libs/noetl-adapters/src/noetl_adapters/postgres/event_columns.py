@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import asyncpg
+from noetl_core.canonical import encode
 from noetl_core.envelope import Envelope, parse_body
 from noetl_core.errors import NoetlError
 from noetl_core.evidence.findings import Finding
@@ -59,15 +61,26 @@ def _compare(rows: Sequence[asyncpg.Record]) -> list[tuple[int, Finding]]:
             continue  # its seal tells of it
         told = expected_columns(envelope)
         columns = {name: row[name] for name in told}
-        columns["result"] = json.loads(row["result"]) if row["result"] is not None else None
-        differing = [name for name, value in told.items() if columns[name] != value]
+        differing = [name for name, value in told.items() if _exact(name, columns[name]) != _exact(name, value)]
         if differing:
             findings.append((row["execution_id"], _finding(row, envelope, columns, told, differing)))
     return findings
 
 
+def _exact(name: str, value: Any) -> Any:
+    """What counts of a column: of JSON not how it is spelt, since the database spells numbers with all their digits."""
+    if name != "result" or value is None:
+        return value
+    return json.loads(value, parse_int=_number, parse_float=_number)
+
+
+def _number(text: str) -> tuple[Decimal]:
+    """Apart from truth values, which would be equal to 1 and 0."""
+    return (Decimal(text),)
+
+
 def expected_columns(envelope: Envelope) -> dict[str, Any]:
-    """What the columns of an event are, by its bytes."""
+    """What the columns of an event are, by its bytes; the result is the text of it."""
     return {
         "event_id": envelope.event_id,
         "tenant_id": envelope.tenant_id,
@@ -84,7 +97,7 @@ def expected_columns(envelope: Envelope) -> dict[str, Any]:
         "command_id": envelope.command_id or None,
         "loop_id": text_or_none(envelope.meta.get("loop_id")),
         "epoch_id": text_or_none(envelope.meta.get("epoch_id")),
-        "result": without_zeros(envelope.result),
+        "result": None if envelope.result is None else encode(without_zeros(envelope.result)).decode(),
     }
 
 

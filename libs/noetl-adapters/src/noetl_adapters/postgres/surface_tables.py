@@ -62,15 +62,21 @@ def upsert(surface: Surface, *, parameter: int) -> str:
 
 
 def listing(surface: Surface) -> str:
-    """Rows of some executions behind a place, by execution and key; only as many as a page may have."""
+    """Rows of some executions behind a place, by execution and key; only as many as a page may have.
+
+    A row that is another owner's than its execution is none of it: whoever looks for rows by owner would not see it.
+    """
     columns = ", ".join(
         f'"{name}"::text' if kind is Kind.JSON else f'"{name}"' for name, kind in SHAPES[surface].fields.items()
     )
     key = KEYS[surface]
     return f"""
 SELECT execution_id AS at, {key} AS row_key, {columns}
-FROM noetl.{TABLES[surface]}
+FROM noetl.{TABLES[surface]} AS stored
 WHERE execution_id = ANY($1::bigint[]) AND (execution_id, {key}) > ($2, $3)
+  AND (tenant_id, organization_id) = (
+      SELECT tenant_id, organization_id FROM noetl.execution AS own WHERE own.execution_id = stored.execution_id
+  )
 ORDER BY execution_id, {key}
 LIMIT $4"""  # noqa: S608 - made of the names of fields
 

@@ -10,7 +10,7 @@ from noetl_core.canonical import JsonObject, sha256_hex
 from noetl_core.evidence import strict
 from noetl_core.evidence.documents import READABLE, SCHEMA
 from noetl_core.evidence.findings import Finding
-from noetl_core.evidence.gates import GATES
+from noetl_core.evidence.gates import GATES, Evidence
 
 INDEX: Final = "index.json"
 FILES: Final[Mapping[str, str]] = {
@@ -158,8 +158,27 @@ def check_manifest(manifest: Any, *, roles: Mapping[str, str], execution_id: int
             findings.append(_about("manifest.failed", f"{step['name']} failed when the evidence was made"))
     if manifest["artifacts"] != dict(roles):
         findings.append(_about("manifest.artifacts", "it names other files than the index"))
+    if manifest["config"]["projector"] != ("projector" in roles):
+        findings.append(_about("manifest.artifacts", "a projector was asked if, and only if, its summary came along"))
     if manifest["proved"] != all(step["return_code"] == 0 for step in manifest["steps"]):
         findings.append(_about("manifest", "its outcome is not that of its steps"))
+    return findings
+
+
+def check_subject(manifest: Any, evidence: Evidence) -> list[Finding]:
+    """The manifest says of whom and when what the documents beside it say; it has its shape."""
+    findings: list[Finding] = []
+    told = (manifest["config"]["tenant_id"], manifest["config"]["organization_id"])
+    if (owner := evidence.owner()) is not None:
+        if told != owner:
+            findings.append(_about("manifest", f"it is of {told!r}, the execution is of {owner!r}"))
+        if manifest["head"]["terminal"] != evidence.history().had_ended:
+            findings.append(_about("manifest", "whether the execution had ended is not what the events say"))
+    live: Any = evidence.live_rows
+    if live is not None and not evidence.problems("live_rows", live):
+        times = [manifest["started_at"], live["exported_at"], manifest["ended_at"]]
+        if times != sorted(times):
+            findings.append(_about("manifest", f"live rows of {live['exported_at']} were not exported on the way"))
     return findings
 
 

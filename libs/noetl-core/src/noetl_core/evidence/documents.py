@@ -73,7 +73,7 @@ def _shapes(schema: int) -> Mapping[str, strict.Spec]:
         ),
         "live_rows": strict.fields(
             schema_version=strict.only(schema),
-            adapter=strict.text,
+            adapter=strict.only(ADAPTER),
             scope=strict.fields(
                 tenant_id=strict.text,
                 organization_id=strict.text,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from noetl_core.canonical import JsonObject, encode, sha256_hex
 from noetl_core.envelope import StoredEvent
@@ -25,13 +25,21 @@ from noetl_core.evidence.live import LiveState
 from noetl_core.evidence.verdict import HistoryCheck, Verdict
 from noetl_core.locator import is_payload, parse
 from noetl_core.ports.live_rows import StoredRow
+from noetl_core.replay.payload_uses import PayloadUses
 from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.shapes import Surface, check_row, key_of
 
 
+class PayloadFile(NamedTuple):
+    """Bytes that came along under a digest's name, as they are."""
+
+    sha256: str
+    size: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Evidence:
-    """What is judged: events, documents, and digests of the payloads that came along."""
+    """What is judged: events, documents, and what the payloads that came along are."""
 
     execution_id: int
     head: Head
@@ -40,9 +48,13 @@ class Evidence:
     replay: JsonObject | None = None
     live_rows: JsonObject | None = None
     live_checksums: JsonObject | None = None
-    payload_digests: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 of the bytes that came along under a digest's name."""
+    payload_files: Mapping[str, PayloadFile] = field(default_factory=dict)
+    """By the digest whose name they have."""
+    max_payload_bytes: int = 0
+    """Payloads up to this size were to come along."""
     projector: JsonObject | None = None
+    asks_projector: bool = False
+    """Whether a projector was asked, so that its summary has to be there."""
     schema: int = SCHEMA
     """The version of the bundle, which all its documents have."""
     _check: HistoryCheck | None = None
@@ -60,6 +72,13 @@ class Evidence:
     def verdict(self) -> Verdict:
         """What the history says, beside what is live."""
         return self.history().against(self._live())
+
+    def owner(self) -> tuple[str, str] | None:
+        """Tenant and organization by the history; None unless it is whole."""
+        replayed = self.history().replayed()
+        if replayed is None:
+            return None
+        return replayed.state.execution.tenant_id, replayed.state.execution.organization_id
 
     def problems(self, role: str, document: Any) -> list[str]:
         """Where a document does not have its shape."""
@@ -142,6 +161,9 @@ def live_rows_integrity(evidence: Evidence) -> list[Finding]:
     findings: list[Finding] = []
     if document["scope"]["execution_id"] != str(evidence.execution_id):
         findings.append(_about("live_rows", f"they are of execution {document['scope']['execution_id']}"))
+    told = (document["scope"]["tenant_id"], document["scope"]["organization_id"])
+    if (owner := evidence.owner()) is not None and told != owner:
+        findings.append(_about("live_rows", f"they are of {told!r}, the execution is of {owner!r}"))
     if sha256_hex(encode(document["rows"])) != document["rows_checksum"]:
         findings.append(_about("live_rows", "rows_checksum is not that of the rows"))
     for surface in Surface:
@@ -186,30 +208,75 @@ def projection_parity(evidence: Evidence) -> list[Finding]:
 def payload_resolution(evidence: Evidence) -> list[Finding]:
     """Every payload that the history refers to is there and right; those that came along are looked at again."""
     document: Any = evidence.replay or {}
-    told = {str(one["sha256"]): one for one in _payloads(document)}
+    told = _payloads(document)
     replayed = evidence.history().replayed()
-    expected = set(replayed.payloads.digests()) if replayed is not None else set(told)
-    findings = [
-        _about("payload.unlisted", f"nothing is said of payload {one}") for one in sorted(expected - told.keys())
-    ]
-    findings += [_about("payload.foreign", f"no event refers to {one}") for one in sorted(told.keys() - expected)]
-    for digest, one in told.items():
+    findings = _against_history(told, replayed.payloads, evidence.schema) if replayed is not None else []
+    for one in told:
         if one["status"] not in RESOLVED:
-            findings.append(_about(f"payload.{one['status']}", f"payload {digest} ({one['uri']}) is {one['status']}"))
-        if one["included"] and evidence.payload_digests.get(digest) != digest:
-            came = evidence.payload_digests.get(digest)
-            what = f"has bytes with digest {came}" if came else "was to come along and did not"
-            findings.append(_about("payload.corrupt", f"payload {digest} {what}"))
-    if document and document.get("payload_summary") != payload_summary(_payloads(document)):
+            message = f"payload {one['sha256']} ({one['uri']}) is {one['status']}"
+            findings.append(_about(f"payload.{one['status']}", message))
+        findings += _came_along(one, evidence)
+    included = {str(one["sha256"]) for one in told if one["included"]}
+    findings += [
+        _about("payload.foreign", f"bytes came along as {one}, which nothing says of it")
+        for one in sorted(evidence.payload_files.keys() - included)
+    ]
+    if document and document.get("payload_summary") != payload_summary(told):
         findings.append(_about("payload.summary", "the summary of payloads is not that of the payloads"))
     return findings
 
 
-def projector_summary(evidence: Evidence) -> list[Finding]:
-    """No projector has given the execution up; where no summary was taken there is nothing to say."""
-    document: Any = evidence.projector
-    if document is None:
+def _against_history(told: Sequence[Mapping[str, Any]], uses: PayloadUses, schema: int) -> list[Finding]:
+    """The list is that of the payloads that events refer to, as they refer to them."""
+    listed, expected = [str(one["sha256"]) for one in told], uses.digests()
+    known = set(expected)
+    findings = [_about("payload.unlisted", f"nothing is said of payload {one}") for one in sorted(known - {*listed})]
+    findings += [_about("payload.foreign", f"no event refers to {one}") for one in sorted({*listed} - known)]
+    if not findings and listed != expected:
+        findings.append(_about("payload.order", "payloads are not listed in the order of digests, each once"))
+    for one in told:
+        digest = str(one["sha256"])
+        if digest not in known:
+            continue
+        use = uses[digest]
+        fields: dict[str, str | int] = {"uri": use.uri, "media_type": use.media_type, "uses": use.uses}
+        if schema > 1 and use.bytes and one["status"] in RESOLVED:
+            # Of one that did not come along nothing else tells the size. The first version did not compare it.
+            fields["stored_bytes"] = use.bytes
+        findings += [
+            _about("payload.differs", f"{name} of payload {digest} is {one[name]!r}, events say {value!r}")
+            for name, value in fields.items()
+            if one[name] != value
+        ]
+    return findings
+
+
+def _came_along(one: Mapping[str, Any], evidence: Evidence) -> list[Finding]:
+    """Whether its bytes are there if they were to come along, and are right."""
+    digest, size = str(one["sha256"]), one["stored_bytes"]
+    if one["included"] != (one["status"] in RESOLVED and size <= evidence.max_payload_bytes):
+        limit = f"payloads of up to {evidence.max_payload_bytes} bytes that are there come along, and no others"
+        return [_about("payload.included", f"payload {digest} of {size} bytes is {one['status']}: {limit}")]
+    if not one["included"]:
         return []
+    came = evidence.payload_files.get(digest)
+    if came is None:
+        return [_about("payload.corrupt", f"payload {digest} was to come along and did not")]
+    if came.sha256 != digest:
+        return [_about("payload.corrupt", f"payload {digest} has bytes with digest {came.sha256}")]
+    if one["status"] != "verified" or came.size != size:
+        told = f"it is said to be {one['status']}, with {size}"
+        return [_about("payload.differs", f"payload {digest} came along with {came.size} bytes, and {told}")]
+    return []
+
+
+def projector_summary(evidence: Evidence) -> list[Finding]:
+    """No projector has given the execution up; where none was asked there is nothing to say."""
+    document: Any = evidence.projector
+    if not evidence.asks_projector:
+        return [] if document is None else [_about("projector", "there is a summary, and no projector was asked")]
+    if document is None:
+        return [_about("projector", "a projector was asked, and there is no summary that can be read")]
     named = document.get("quarantined") if type(document) is dict else None
     count = document.get("quarantined_count") if type(document) is dict else None
     if type(named) is not list or type(count) is not int:

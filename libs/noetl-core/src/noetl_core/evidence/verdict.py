@@ -89,6 +89,8 @@ class HistoryCheck:
         self.execution_id = execution_id
         self.findings: list[Finding] = []
         self.events = 0
+        self.had_ended = False
+        """Whether the execution had, at the head; later events may say so of later."""
         self._chain = ChainCheck(execution_id)
         self._replay = Replay(execution_id, upcasters=upcasters)
 
@@ -115,6 +117,7 @@ class HistoryCheck:
     def end(self, head: Head) -> None:
         """All events up to a head have been taken."""
         self.findings += self._chain.end(head)
+        self.had_ended = self._replay.has_ended
 
     def replayed(self) -> Replayed | None:
         """The state that the history gives; None unless all of it is as it was written."""

@@ -79,6 +79,11 @@ class Replay:
         return self._fold.state.stream_version
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the execution has, by what was folded so far."""
+        return self._fold.state.execution.ended_at is not None
+
+    @property
     def row_count(self) -> int:
         """How many rows it holds of its own; those that it began with are somebody else's."""
         return self._fold.row_count

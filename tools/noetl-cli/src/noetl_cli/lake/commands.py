@@ -16,6 +16,7 @@ from noetl_cli.lake.bring_up import SPARK_FROM_EVENTS, Engine, Export, bring_up
 from noetl_cli.lake.check import check_lake
 from noetl_cli.lake.export import BATCH_EVENTS, Exported
 from noetl_cli.output import Output, echo_json, output_option
+from noetl_cli.shown.text import one_line
 from noetl_cli.spark_options import takes_spark
 from noetl_cli.tenants import named_tenant
 
@@ -103,7 +104,7 @@ def verify(*, place: str, output: Output) -> None:
         echo_json(asdict(report))
     else:
         for problem in report.problems:
-            click.echo(problem)
+            click.echo(one_line(problem))
         click.echo(f"{report.events} events of {report.executions} executions in {report.files} files")
     if report.problems:
         raise Corrupt(f"the lake is not what was exported: {len(report.problems)} problems")

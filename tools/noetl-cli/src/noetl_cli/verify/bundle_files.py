@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from noetl_core.canonical import decode, encode, sha256_hex
 from noetl_core.errors import InvalidInput, NoetlError
@@ -86,47 +87,76 @@ def write_report(file: Path, text: str) -> None:
             aside.unlink()
 
 
+def open_file(file: Path) -> BinaryIO | None:
+    """A file of a bundle, if it is one: a link leads out of it, and a pipe or a device may never end.
+
+    It is looked at when it is open, so that nobody can put something else in its place between the two.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
+
 class BundleReader:
-    """Reads one; what is not there, or not JSON, is None."""
+    """Reads one; what is not there, not a file, or not JSON, is None."""
 
     def __init__(self, directory: Path) -> None:
-        if not (directory / INDEX).is_file():
-            raise InvalidInput(f"{directory} is no evidence: it has no {INDEX}")
         self._directory = directory
+        index = self._read(directory / INDEX)
+        if index is None:
+            raise InvalidInput(f"{directory} is no evidence: it has no {INDEX}")
+        self._index = index
 
     def found(self) -> Iterator[Artifact]:
-        """Every file but the index, as it is; a link leads out of the bundle and so is none of its files."""
+        """Every file but the index, as it is."""
         for file in sorted(self._directory.rglob("*")):
-            path = file.relative_to(self._directory).as_posix()
-            if path != INDEX and file.is_file() and not file.is_symlink():
-                with file.open("rb") as opened:
-                    data = opened.read()
+            path = _readable(file.relative_to(self._directory).as_posix())
+            data = self._read(file) if path != INDEX and file.is_file() else None
+            if data is not None:
                 yield artifact(PAYLOAD if path.startswith(PAYLOADS) else "", path, data)
 
     def index_sha256(self) -> str:
         """What names the whole bundle."""
-        return sha256_hex((self._directory / INDEX).read_bytes())
+        return sha256_hex(self._index)
 
     def index(self) -> Any:
         """The index."""
-        return self._document(INDEX)
+        return _decoded(self._index)
 
     def document(self, role: str) -> Any:
         """The document of a role."""
-        return self._document(FILES[role])
+        return _decoded(self._read(self._directory / FILES[role]))
 
     def lines(self, role: str) -> Iterator[bytes]:
         """Lines of a role's file."""
-        try:
-            with (self._directory / FILES[role]).open("rb") as file:
-                for line in file:
-                    yield line.rstrip(b"\n")
-        except OSError:
+        file = open_file(self._directory / FILES[role])
+        if file is None:
             return
+        with file, suppress(OSError):
+            for line in file:
+                yield line.rstrip(b"\n")
 
-    def _document(self, path: str) -> Any:
-        file = self._directory / path
-        try:
-            return None if file.is_symlink() else decode(file.read_bytes())
-        except (OSError, NoetlError):
+    def _read(self, path: Path) -> bytes | None:
+        file = open_file(path)
+        if file is None:
             return None
+        with file, suppress(OSError):
+            return file.read()
+        return None
+
+
+def _decoded(data: bytes | None) -> Any:
+    try:
+        return None if data is None else decode(data)
+    except NoetlError:
+        return None
+
+
+def _readable(path: str) -> str:
+    """A name that is no UTF-8 cannot be told to anybody as it is."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -18,12 +18,13 @@ from noetl_core.evidence.bundle import (
     Artifact,
     check_index,
     check_manifest,
+    check_subject,
     gate_names,
 )
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import SCHEMA
 from noetl_core.evidence.findings import Finding
-from noetl_core.evidence.gates import Evidence, judge
+from noetl_core.evidence.gates import Evidence, PayloadFile, judge
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.replay.event_lines import read_event_line
 
@@ -94,10 +95,15 @@ def check_bundle(directory: Path, *, index_sha256: str | None = None) -> Checked
         replay=reader.document("replay"),
         live_rows=reader.document("live_rows"),
         live_checksums=reader.document("live_checksums"),
-        payload_digests={one.path.removeprefix(PAYLOADS): one.sha256 for one in there if one.role == "payload"},
+        payload_files={
+            one.path.removeprefix(PAYLOADS): PayloadFile(one.sha256, one.size) for one in there if one.role == "payload"
+        },
+        max_payload_bytes=manifest["config"]["max_payload_bytes"],
         projector=reader.document("projector"),
+        asks_projector=manifest["config"]["projector"],
         schema=manifest["schema_version"],
     )
+    checked.found["manifest"] += check_subject(manifest, evidence)
     for gate in gate_names():
         checked.found[gate] = judge(gate, evidence)
     checked.found["fetch"] = [*unreadable, *checked.found["fetch"]]
@@ -142,6 +148,8 @@ def _check_report(report: Any, verdict: Verdict, evidence: Evidence) -> list[Fin
         return [Finding(code="report", message="its verdict is not what the evidence gives")]
     if not report["proved"]:
         return [Finding(code="report", message="it says that nothing was proved")]
+    if report["findings"]:
+        return [Finding(code="report", message="it says that all was proved, and has findings")]
     return []
 
 

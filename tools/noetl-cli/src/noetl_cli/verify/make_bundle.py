@@ -21,7 +21,7 @@ from noetl_core.evidence.bundle import INDEX, STEPS
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import SCHEMA, live_checksums_document, live_rows_document, replay_document
 from noetl_core.evidence.findings import Finding
-from noetl_core.evidence.gates import GATES, Evidence, judge
+from noetl_core.evidence.gates import GATES, Evidence, PayloadFile, judge
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.evidence.verify_executions import Verified, VerifyExecutions
 from noetl_core.ports.event_log import Scope
@@ -142,7 +142,11 @@ async def _fetch(clients: Clients, options: Options, writer: BundleWriter) -> _F
     )
     (verified,) = await verify([head])
     evidence = Evidence(
-        execution_id=head.execution_id, head=Head(version=head.version, checksum=head.checksum), events=events
+        execution_id=head.execution_id,
+        head=Head(version=head.version, checksum=head.checksum),
+        events=events,
+        max_payload_bytes=options.max_payload_bytes,
+        asks_projector=bool(options.projector),
     )
     fetched = _Fetched(head=head, events=events, verified=verified, evidence=evidence)
     fetched.payloads = await _payloads(clients, options, verified, evidence, writer)
@@ -186,13 +190,13 @@ async def _payloads(
     owner = Scope(tenant_id=verified.head.tenant_id, organization_id=verified.head.organization_id)
     find = FindPayloads(clients.payloads, owner=owner, take_up_to=options.max_payload_bytes)
     told: list[JsonObject] = []
-    digests: dict[str, str] = {}
+    files: dict[str, PayloadFile] = {}
     async for one in find(replayed.payloads):
         if one.data is not None:
             writer.add_payload(one.sha256, one.data)
-            digests[one.sha256] = writer.artifacts[-1].sha256
+            files[one.sha256] = PayloadFile(writer.artifacts[-1].sha256, writer.artifacts[-1].size)
         told.append(one.to_json())
-    evidence.payload_digests = digests
+    evidence.payload_files = files
     return told
 
 

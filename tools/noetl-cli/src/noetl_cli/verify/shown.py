@@ -11,6 +11,7 @@ from noetl_core.evidence.verdict import Verdict
 from noetl_core.surfaces.shapes import Surface
 
 from noetl_cli.shown.tables import table_lines
+from noetl_cli.shown.text import one_line
 from noetl_cli.verify.bulk import BulkReport
 
 MAX_SHOWN: Final = 50
@@ -40,16 +41,16 @@ def gate_lines(found: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
 
 
 def finding_lines(findings: Iterable[Finding]) -> Iterator[str]:
-    """One line each; messages name the event or the row."""
+    """One line each; messages name the event or the row, in words that may be anybody's."""
     for one in findings:
-        yield f"{one.code}: {one.message}"
+        yield one_line(f"{one.code}: {one.message}")
 
 
 def bulk_lines(report: BulkReport) -> Iterator[str]:
     """What is wrong, execution by execution, and the sum of it."""
     for verdict in report.failed[:MAX_SHOWN]:
         for finding in verdict["findings"]:
-            yield f"execution {verdict['execution_id']}: {finding['code']}: {finding['message']}"
+            yield one_line(f"execution {verdict['execution_id']}: {finding['code']}: {finding['message']}")
     if len(report.failed) > MAX_SHOWN:
         yield f"and {len(report.failed) - MAX_SHOWN} executions more, which -o json lists"
     if report.unsettled:

@@ -14,6 +14,7 @@ from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.points import Point
 
 from noetl_cli.replay.replays import FAILURES_OF_ALL, Replays
+from noetl_cli.shown.text import one_line
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 _TOO_LARGE: Final = "replay.too_large"
@@ -58,7 +59,7 @@ class Compared:
             told = self.problem if self.is_comparable else "is too large to be replayed in one piece: NOT COMPARED"
         else:
             told = f"from the snapshot at {self.snapshot_version} is equal"
-        return f"execution {self.execution_id} at version {self.version} {told}"
+        return one_line(f"execution {self.execution_id} at version {self.version} {told}")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,0 +1,168 @@
+"""Evidence that contradicts itself: all digests are right, and one document says what another one does not."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from noetl_cli.verify.check_bundle import check_bundle
+from noetl_core.canonical import decode, encode
+from noetl_core.evidence.bundle import FILES, INDEX, PAYLOADS, artifact, index_document
+from noetl_core.evidence.documents import payload_summary
+from noetl_core.executions.events import PlaybookCompleted
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.streams import StreamHead
+from noetl_testkit.verifying import Evidence, Scene, keep, ref_to
+
+SUMMARY = {"quarantined": [], "quarantined_count": 0}
+
+
+class Bundle:
+    """One that somebody edits."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def edit(self, role: str, change: Callable[[Any], None]) -> None:
+        """Change a document."""
+        file = self.directory / FILES[role]
+        document: Any = decode(file.read_bytes())
+        change(document)
+        file.write_bytes(encode(document) + b"\n")
+
+    def edit_payloads(self, change: Callable[[list[Any]], None]) -> None:
+        """Change what is said of payloads, and the summary of it."""
+
+        def both(document: Any) -> None:
+            change(document["payloads"])
+            document["payload_summary"] = payload_summary(document["payloads"])
+
+        self.edit("replay", both)
+
+    def add_summary(self) -> None:
+        """Of a projector, as if it had been asked."""
+        (self.directory / FILES["projector"]).write_bytes(encode(SUMMARY) + b"\n")
+        self.edit("manifest", lambda one: one["config"].update(projector=True))
+        self.edit("manifest", lambda one: one["artifacts"].update(projector=FILES["projector"]))
+
+    def codes(self) -> set[str]:
+        """What is found when everything has been digested anew."""
+        roles = {path: role for role, path in FILES.items()}
+        files = [file for file in self.directory.rglob("*") if file.is_file() and file.name != INDEX]
+        paths = {file.relative_to(self.directory).as_posix(): file.read_bytes() for file in files}
+        listed = [artifact(roles.get(path, "payload"), path, data) for path, data in paths.items()]
+        (self.directory / INDEX).write_bytes(encode(index_document(listed)) + b"\n")
+        return {one.code for one in check_bundle(self.directory).findings}
+
+
+@pytest.fixture
+async def bundle(tmp_path: Path) -> Bundle:
+    """Evidence that holds."""
+    scene = Scene(ref_to(b"[1]"), ref_to(b"[2]"))
+    await keep(scene, b"[1]")
+    await keep(scene, b"[2]")
+    assert (await scene.verify(tmp_path / "bundle")).findings == []
+    made = Bundle(tmp_path / "bundle")
+    assert made.codes() == set()
+    return made
+
+
+def test_no_payload_is_listed_twice(bundle: Bundle) -> None:
+    bundle.edit_payloads(lambda listed: listed.insert(0, {**listed[0], "status": "corrupt", "included": False}))
+
+    assert bundle.codes() == {"payload.order", "payload.corrupt"}
+
+
+@pytest.mark.parametrize("status", ["verified", "present"])
+def test_payloads_that_were_to_come_along_cannot_be_left_out(bundle: Bundle, status: str) -> None:
+    def left_out(listed: list[Any]) -> None:
+        listed[:] = [{**one, "status": status, "included": False} for one in listed]
+
+    bundle.edit_payloads(left_out)
+    shutil.rmtree(bundle.directory / PAYLOADS)
+
+    assert bundle.codes() == {"payload.included"}
+
+
+@pytest.mark.parametrize(
+    "said", [{"uses": 9}, {"media_type": "text/html"}, {"stored_bytes": 4}, {"stored_bytes": 9_000_000}]
+)
+def test_what_is_said_of_a_payload_is_what_events_and_bytes_say(bundle: Bundle, said: dict[str, Any]) -> None:
+    bundle.edit_payloads(lambda listed: listed[0].update(said))
+
+    assert "payload.differs" in bundle.codes()
+
+
+@pytest.mark.parametrize("left", [None, b"not json at all", b"null", b""])
+def test_a_summary_that_was_asked_for_is_there_and_can_be_read(bundle: Bundle, left: bytes | None) -> None:
+    bundle.add_summary()
+    assert bundle.codes() == set()
+
+    file = bundle.directory / FILES["projector"]
+    if left is None:
+        file.unlink()
+        bundle.edit("manifest", lambda one: one["artifacts"].pop("projector"))
+    else:
+        file.write_bytes(left)
+
+    assert bundle.codes() == {"projector", *({"manifest.artifacts"} if left is None else ())}
+
+
+def test_a_summary_that_nobody_asked_for_is_none(bundle: Bundle) -> None:
+    bundle.add_summary()
+    bundle.edit("manifest", lambda one: one["config"].update(projector=False))
+
+    assert bundle.codes() == {"manifest.artifacts", "projector"}
+
+
+@pytest.mark.parametrize(
+    ("role", "path", "value", "code"),
+    [
+        ("manifest", ("config", "tenant_id"), "acme", "manifest"),
+        ("manifest", ("config", "organization_id"), "acme", "manifest"),
+        ("manifest", ("head", "terminal"), True, "manifest"),
+        ("live_rows", ("scope", "tenant_id"), "acme", "live_rows"),
+        ("live_rows", ("exported_at",), "1999-01-01T00:00:00.000000Z", "manifest"),
+        ("live_rows", ("exported_at",), "2999-01-01T00:00:00.000000Z", "manifest"),
+        ("live_rows", ("adapter",), "somebody's own", "live_rows"),
+        ("report", ("findings",), [{"code": "payload.missing"}], "report"),
+    ],
+)
+def test_whose_it_is_and_when_and_whether_it_holds_is_said_once(
+    bundle: Bundle, role: str, path: tuple[str, ...], value: Any, code: str
+) -> None:
+    def change(document: Any) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        document[path[-1]] = value
+
+    bundle.edit(role, change)
+
+    assert code in bundle.codes()
+
+
+@pytest.mark.parametrize("ended_before", [True, False])
+async def test_whether_it_had_ended_is_judged_where_the_head_was(
+    tmp_path: Path, ended_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    scene.history.add(PlaybookCompleted())
+    head = await scene.evidence.find_stream(None, 1)
+    first = scene.history.stored[0]
+    earlier = replace(head, version=1, checksum=first.checksum)
+
+    async def find_stream(self: Evidence, scope: Scope | None, execution_id: int) -> StreamHead:
+        found = replace(head, terminal=True) if ended_before else earlier
+        return replace(found, execution_id=execution_id)
+
+    monkeypatch.setattr(Evidence, "find_stream", find_stream)
+    assert (await scene.verify(tmp_path / "bundle")).findings == []
+    bundle = Bundle(tmp_path / "bundle")
+
+    assert bundle.codes() == set()
+    bundle.edit("manifest", lambda one: one["head"].update(terminal=not ended_before))
+    assert bundle.codes() == {"manifest"}
