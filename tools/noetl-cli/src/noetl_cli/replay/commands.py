@@ -115,16 +115,16 @@ def diff(
 
 @replay.command()
 @click.argument("execution_ids", type=EXECUTION_ID, metavar="[ID]...", nargs=-1)
-@click.option("--with", "path", default="", metavar="PYTHONPATH", help="Where the other release is imported from.")
-@click.option("--python", default="", metavar="PROGRAM", help="An interpreter that has the other release installed.")
+@click.option("--with", "path", metavar="PYTHONPATH", help="Where the other release is imported from.")
+@click.option("--python", metavar="PROGRAM", help="An interpreter that has the other release installed.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest; without it, all of them.")
 @output_option
 @takes_server
 def drift(
     *,
     execution_ids: tuple[int, ...],
-    path: str,
-    python: str,
+    path: str | None,
+    python: str | None,
     limit: int | None,
     output: Output,
     find_server: FindServer,
@@ -175,7 +175,7 @@ def events(*, execution_id: int, find_server: FindServer) -> None:
 
 
 async def _compare_all(
-    server: Server, execution_ids: tuple[int, ...], *, path: str, python: str, limit: int | None
+    server: Server, execution_ids: tuple[int, ...], *, path: str | None, python: str | None, limit: int | None
 ) -> DriftReport:
     async with connected(server) as clients, folding_with(path=path, python=python) as folding:
         known = await (heads_of(clients.evidence, execution_ids) if execution_ids else all_heads(clients.evidence))

@@ -50,6 +50,7 @@ def point_document(state: ReplayedState) -> dict[str, Any]:
         "head_version": state.head_version,
         "format": state.format,
         "upcasters": state.upcasters,
+        "code_version": state.code_version or None,
         "snapshot_version": state.snapshot_version,
         "projection_checksums": {str(surface): state.surfaces[surface] for surface in Surface},
         "row_counts": {str(surface): state.row_counts[surface] for surface in Surface},

@@ -9,6 +9,7 @@ from noetl_contracts.mapping.times import moment, optional_timestamp
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
 from noetl_servicekit.callers import current_caller
+from noetl_servicekit.code_version import code_version
 
 from noetl_api.application.replay_state import ReplayPage, ReplayQuery
 from noetl_api.application.resolve_payloads import ResolvedPayload
@@ -84,6 +85,7 @@ def _response(page: ReplayPage) -> pb.GetStateResponse:
         rows=[pb.ReplayedRow(surface=str(one.surface), key=one.key, row=one.row) for one in page.rows],
         payloads=[_payload(one) for one in page.payloads],
         next_page_token=page.next_page_token,
+        code_version=code_version(),
     )
 
 

@@ -10,6 +10,7 @@ from noetl_core.canonical import decode
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
+from noetl_servicekit.code_version import code_version
 from pydantic import BaseModel, Field
 
 from noetl_api.application.replay_state import ReplayPage, ReplayQuery
@@ -54,6 +55,7 @@ class ReplayedStateOut(BaseModel):
     head_version: int
     format: int
     upcasters: str = Field(description="Digest of the registry by which old events were read.")
+    code_version: str = Field(description="Release of the core that folded, and a digest of its sources.")
     snapshot_version: int = Field(description="Where the replay began; 0 is the start.")
     projection_checksums: dict[str, str]
     row_counts: dict[str, int]
@@ -83,6 +85,7 @@ class ReplayedStateOut(BaseModel):
             head_version=page.head_version,
             format=page.format,
             upcasters=replayed.upcasters,
+            code_version=code_version(),
             snapshot_version=known.snapshot_version,
             projection_checksums=dict(known.checksums),
             row_counts={str(surface): len(keys) for surface, keys in known.order.items()},
