@@ -76,6 +76,9 @@ async def test_points_that_there_are_not_are_problems(api: Any) -> None:
     assert is_problem(await ask(rival), 404, "execution.not_found")
     assert is_problem(await ask(ada, as_of_position=99), 400, "request.invalid")
     assert is_problem(await ask(ada, as_of_time="2020-01-01T00:00:00Z"), 400, "request.invalid")
+    for beyond in ("9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+05:00"):
+        assert is_problem(await ask(ada, as_of_time=beyond), 400, "request.invalid")
+        assert is_problem(await told(ada, execution_id, event_time=beyond), 400, "request.invalid")
     assert is_problem(await ask(ada, as_of_event_id="4711"), 404, "event.not_found")
     assert is_problem(await ask(ada, projection="rows"), 400, "request.invalid")
     assert is_problem(await told(ada, execution_id, business_object={"type": "order"}), 400, "request.invalid")

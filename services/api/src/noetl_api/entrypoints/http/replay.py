@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
+from noetl_core.timestamps import to_utc
 from noetl_servicekit.code_version import code_version
 from pydantic import BaseModel, Field
 
@@ -117,8 +117,6 @@ async def state(
     page_token: PageToken = "",
 ) -> ReplayedStateOut:
     """The state of an execution at any point, folded from its log, with the checksums of all its surfaces."""
-    if as_of_time is not None and as_of_time.tzinfo is None:
-        raise InvalidInput("as_of_time has no time zone")
     page = await use_cases.replay_state(
         caller,
         scope,
@@ -127,7 +125,7 @@ async def state(
             point=Point(
                 event_id=parse_id(as_of_event_id, what="as_of_event_id") if as_of_event_id else 0,
                 stream_version=as_of_position,
-                time=as_of_time.astimezone(UTC) if as_of_time else None,
+                time=to_utc(as_of_time, what="as_of_time") if as_of_time else None,
             ),
             projection=projection,
             resolve_payloads=resolve_payloads,
