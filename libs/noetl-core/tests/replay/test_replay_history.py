@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, InvalidInput
-from noetl_core.replay.differences import differences
+from noetl_core.replay.differences import ABSENT, differences
 from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.history import Replay, Replayed, Seed
 from noetl_core.replay.payload_uses import PayloadUses
 from noetl_core.replay.points import Point
 from noetl_core.surfaces.shapes import Surface
+from noetl_core.surfaces.surface_fold import Rows
 from noetl_testkit.frame_histories import drawn_frame_history
 from noetl_testkit.histories import (
     EXECUTION,
@@ -153,6 +154,32 @@ def test_differences_name_what_came_and_what_became_of_it() -> None:
     assert ("status", "RUNNING", "COMPLETED") in list(found[0].fields())
     assert ("state.steps.first.status", "active", "done") in list(found[0].fields())
     assert not list(differences(after, after))
+
+
+def _object_rows(**attributes: object) -> Rows:
+    return {Surface.BUSINESS_OBJECTS: {"order/7": {"status": "open", "attributes": attributes}}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"paid": True}, {"paid": 1}), ({"paid": 0}, {"paid": False}), ({"paid": [True]}, {"paid": [1]})],
+)
+def test_what_only_python_takes_for_the_same_differs(old: dict[str, object], new: dict[str, object]) -> None:
+    (found,) = differences(_object_rows(**old), _object_rows(**new))
+
+    assert [*found.fields()] == [("attributes.paid", old["paid"], new["paid"])]
+    assert not [*differences(_object_rows(n=1), _object_rows(n=1.0))]
+
+
+def test_null_and_what_is_not_there_are_told_apart() -> None:
+    (found,) = differences(_object_rows(), _object_rows(paid=None))
+    (gone,) = differences(_object_rows(paid=None), _object_rows())
+    (changed,) = differences(_object_rows(paid=None), _object_rows(paid=False))
+
+    assert [*found.fields()] == [("attributes.paid", ABSENT, None)]
+    assert found.to_json()["changes"] == [{"field": "attributes.paid", "to": None}]
+    assert gone.to_json()["changes"] == [{"field": "attributes.paid", "from": None}]
+    assert changed.to_json()["changes"] == [{"field": "attributes.paid", "from": None, "to": False}]
 
 
 def test_a_point_is_one_thing() -> None:
