@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from noetl_cli.replay.commands import replay
 from noetl_cli.replay.shown import difference_lines
 from noetl_contracts.clients import ReplayedState
 from noetl_core.replay.differences import differences
@@ -50,3 +52,10 @@ def test_values_that_differ_look_different(old: dict[str, Any], new: dict[str, A
     *_, line = difference_lines(before, after, differences(before.rows, after.rows))
 
     assert line == f"    attributes.paid: {shown}"
+
+
+def test_differences_in_no_rows_cannot_be_asked_for() -> None:
+    refused = CliRunner().invoke(replay, ["diff", "7", "1", "--surface", "none"])
+
+    assert refused.exit_code == 2
+    assert "--surface" in refused.output

@@ -23,7 +23,7 @@ from noetl_cli.replay.shown import difference_lines, point_document, state_docum
 from noetl_cli.shown.progress_line import ProgressLine
 from noetl_cli.stream_heads import all_heads, heads_of
 
-_SURFACES = ["all", "none", *map(str, Surface)]
+_SURFACES = ["all", *map(str, Surface)]
 
 
 @click.group()
@@ -37,7 +37,9 @@ def replay() -> None:
 @replay.command()
 @click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
 @click.option("--at", "point", type=POINT, default="head", show_default=True, metavar="POINT", help="Which state.")
-@click.option("--surface", type=click.Choice(_SURFACES), default="all", show_default=True, help="Which rows to show.")
+@click.option(
+    "--surface", type=click.Choice([*_SURFACES, "none"]), default="all", show_default=True, help="Which rows to show."
+)
 @click.option("--resolve-payloads", is_flag=True, help="Look for every payload that the history refers to.")
 @click.option("--from-start", is_flag=True, help="Fold every event, whatever snapshots there are.")
 @output_option
