@@ -83,6 +83,7 @@ def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -
 
     whole = replayed(events)
     assert seeded.result().checksums() == whole.checksums()
+    assert seeded.row_count == sum(map(len, whole.rows.values()))
     assert seeded.result().payloads.root() == whole.payloads.root()
     assert first.checksums() == replayed(events[:cut]).checksums()
 
