@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noetl_core.envelope import StoredEvent
+from noetl_core.envelope import Draft, StoredEvent, chain_checksum
 from noetl_core.errors import Corrupt, InvalidInput
+from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.replay.differences import ABSENT, differences
 from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.history import Replay, Replayed, Seed
@@ -24,6 +25,7 @@ from noetl_testkit.histories import (
     History,
     choices,
     drawn_history,
+    issued,
     shuffled_delivery,
     two_steps,
 )
@@ -102,6 +104,54 @@ def test_an_event_that_was_touched_is_named_and_refused() -> None:
 
     with pytest.raises(Corrupt, match="version 6"):
         replayed(touched)
+
+
+@pytest.mark.parametrize(
+    ("event_type", "meta"),
+    [
+        ("ctx.updated", {"step": "first", "values": 7}),
+        ("step.enter", {"activation": 1, "consumes": True}),
+        ("command.claimed", {"worker_id": "w", "attempt": 1, "lease_seconds": "long", "task": 1}),
+        ("command.claimed", {"worker_id": "w", "attempt": 1, "lease_seconds": 1e300, "task": 1}),
+        ("playbook.initialized", {}),
+    ],
+)
+def test_an_event_of_ours_that_cannot_be_folded_is_named_and_nothing_of_it_counts(
+    event_type: str, meta: dict[str, object]
+) -> None:
+    history = drawn_history(choices(7), moves=10, ends=False)
+    history.add(command := issued(history, "next"))
+    whole = len(history.stored)
+    expected = replayed(history.stored).checksums()
+    history.add(
+        Draft(
+            event_type=event_type, idempotency_key="wrong", command_id=command.command_id, node_name="next", meta=meta
+        )
+    )
+    wrong = history.stored[-1]
+    replay, check = Replay(EXECUTION), HistoryCheck(EXECUTION)
+
+    with pytest.raises(Corrupt, match="cannot be folded") as refusal:
+        replay.take(history.stored)
+    check.take(history.stored)
+
+    for told in (refusal.value.message, check.findings[0].message):
+        assert f"version {whole + 1} of execution {EXECUTION}" in told
+        assert f"event {wrong.envelope().event_id} of type {event_type!r}" in told
+    assert refusal.value.__cause__ is not None
+    assert [(one.code, one.stream_version) for one in check.findings] == [("event.not_folded", whole + 1)]
+    assert replay.result().checksums() == expected
+
+
+def test_an_event_whose_body_cannot_be_read_is_named_by_its_place() -> None:
+    first, *_ = two_steps(History()).stored
+    body = first.body.replace(b'"event_time":"2', b'"event_time":"x')
+    checksum = chain_checksum(
+        prev_checksum="", stream_version=1, aggregate_version=1, ingest_time=first.ingest_time, body=body
+    )
+
+    with pytest.raises(Corrupt, match=rf"version 1 of execution {EXECUTION} \(which cannot be read\)"):
+        replayed([first._replace(body=body, checksum=checksum)])
 
 
 def test_an_event_of_another_history_is_refused() -> None:
