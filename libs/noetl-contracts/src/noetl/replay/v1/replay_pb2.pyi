@@ -41,7 +41,7 @@ class GetStateRequest(_message.Message):
     as_of_event_id: _builtins.str
     """After this event."""
     as_of_position: _builtins.int
-    """After the event with this version."""
+    """After the event with this version; versions count from 1."""
     projection: _builtins.str
     """Only rows of this surface: execution, stages, frames, commands, business_objects, loops; "none" for checksums
     alone; empty or "all" for everything.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from noetl_core.canonical import decode
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
@@ -15,7 +15,14 @@ from pydantic import BaseModel, Field
 
 from noetl_api.application.replay_state import ReplayPage, ReplayQuery
 from noetl_api.application.resolve_payloads import ResolvedPayload
-from noetl_api.entrypoints.http.dependencies import CallerOf, PageSize, PageToken, ScopeOf, UseCasesOf
+from noetl_api.entrypoints.http.dependencies import (
+    CallerOf,
+    PageSize,
+    PageToken,
+    ScopeOf,
+    UseCasesOf,
+    only_known_parameters,
+)
 
 router = APIRouter(prefix="/api/replay", tags=["replay"])
 
@@ -98,15 +105,15 @@ class ReplayedStateOut(BaseModel):
         )
 
 
-@router.get("/state")
+@router.get("/state", dependencies=[Depends(only_known_parameters)])
 async def state(
     *,
     caller: CallerOf,
     scope: ScopeOf,
     use_cases: UseCasesOf,
     execution_id: Annotated[str, Query(description="The execution; a 63-bit number as digits.")],
-    as_of_event_id: Annotated[str, Query(description="After this event.")] = "",
-    as_of_position: Annotated[int, Query(ge=0, description="After the event with this version; 0 is the head.")] = 0,
+    as_of_event_id: Annotated[str | None, Query(description="After this event.")] = None,
+    as_of_position: Annotated[int | None, Query(ge=1, description="After the event with this version.")] = None,
     as_of_time: Annotated[
         datetime | None, Query(description="After what the log had taken at this time, by its own clock.")
     ] = None,
@@ -123,8 +130,8 @@ async def state(
         ReplayQuery(
             execution_id=parse_id(execution_id, what="execution_id"),
             point=Point(
-                event_id=parse_id(as_of_event_id, what="as_of_event_id") if as_of_event_id else 0,
-                stream_version=as_of_position,
+                event_id=0 if as_of_event_id is None else parse_id(as_of_event_id, what="as_of_event_id"),
+                stream_version=as_of_position or 0,
                 time=to_utc(as_of_time, what="as_of_time") if as_of_time else None,
             ),
             projection=projection,
