@@ -99,3 +99,5 @@ async def test_points_that_there_are_not_are_problems(api: Any) -> None:
         await stub.GetState(pb.GetStateRequest(execution_id=execution_id, as_of_position=0))
     assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert is_problem(await told(ada, execution_id, business_object={"type": "order"}), 400, "request.invalid")
+    alive = await told(ada, execution_id, business_object=order(status="deleted", state={}))
+    assert is_problem(alive, 400, "request.invalid")
