@@ -69,7 +69,12 @@ def test_the_same_code_sees_no_drift_and_other_code_is_asked_in_a_process_of_its
 
     there = stack.noetl("replay", "drift", execution_id, "--with", str(tmp_path), "-o", "json")
 
-    assert (here.code, there.code) == (0, 1), (here.err, there.err)
+    nowhere = stack.noetl("replay", "drift", execution_id, "--with", str(tmp_path / "misspelt"))
+
+    assert (here.code, there.code, nowhere.code) == (0, 1, 1), (here.err, there.err, nowhere.out)
+    assert "does not exist" in nowhere.err
+    assert here.out.splitlines()[0].removeprefix("server ") == here.out.splitlines()[1].removeprefix("other  ")
+    assert there.document["other"]["places"]["noetl_cli"] == str(tmp_path / "noetl_cli" / "__init__.py")
     (drifted,) = there.document["drifted"]
     assert drifted["format"] == {"server": 1, "other": 2}
     assert len(drifted["drifted"]) == 6

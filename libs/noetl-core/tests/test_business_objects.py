@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from noetl_core.business_objects.events import MAX_CHANGE_BYTES, ObjectChanged, read_change
+from noetl_core.business_objects.events import MAX_CHANGE_BYTES, ObjectChanged, new_change, read_change
 from noetl_core.business_objects.fold import merge
 from noetl_core.envelope import Draft
 from noetl_core.errors import InvalidInput
@@ -111,3 +111,21 @@ def test_a_change_is_read_as_it_was_written() -> None:
     said = {"type": "order", "id": "a/7", "status": "open", "patch": {"n": 1}}
 
     assert read_change(said) == ObjectChanged(object_type="order", object_id="a/7", status="open", patch={"n": 1})
+
+
+@pytest.mark.parametrize("said", [{"state": {"n": 1}}, {"patch": {"n": 1}}, {}, {"deleted": False}])
+def test_nobody_may_call_an_object_deleted_that_is_not_but_what_was_written_is_read(said: dict[str, Any]) -> None:
+    value = {"type": "order", "id": "7", "status": "deleted", **said}
+
+    with pytest.raises(InvalidInput, match="only of what is gone"):
+        new_change(value)
+
+    assert read_change(value).status == "deleted"
+    assert (folded({"status": "deleted", **said})["status"], folded({"status": "deleted", **said})["deleted"]) == (
+        "deleted",
+        False,
+    )
+
+
+def test_what_is_gone_may_be_called_deleted() -> None:
+    assert new_change({"type": "order", "id": "7", "status": "deleted", "deleted": True}).deleted

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from noetl_contracts.messages import event_headers, pack_events
 from noetl_contracts.subjects import LOG_BRANCH, event_subject
+from noetl_core.business_objects.events import AGGREGATE, META_KEY
+from noetl_core.canonical import decode, encode
 from noetl_core.envelope import Draft, StoredEvent
 from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Delivery, Message
@@ -20,6 +23,7 @@ from noetl_core.sharding import shard_of
 from noetl_projector.application import read_missing
 from noetl_projector.application.advance import Wanted
 from noetl_projector.application.compare_heads import GRACE, OVERLAP
+from noetl_projector.application.fold_events import mentioned_objects
 from noetl_projector.entrypoints.shard_consumer import ShardConsumer, batches
 from noetl_projector.telemetry import ProjectorMetrics
 from noetl_servicekit.metrics import MetricSet
@@ -365,6 +369,16 @@ async def test_whoever_comes_next_tries_a_quarantined_execution_again() -> None:
 
     one.lose(SHARD)
     assert not one.troubles.is_quarantined(EXECUTION)
+
+
+def test_an_event_that_cannot_be_read_mentions_no_object_and_harms_none() -> None:
+    history = History().add(initialized())
+    history.add(Draft(event_type="order.told", idempotency_key="one", meta={META_KEY: {"type": "order", "id": "7"}}))
+    told = history.stored[-1]
+    envelope: Any = decode(told.body)
+    unreadable = told._replace(body=encode({**envelope, "aggregate_type": AGGREGATE, "meta": True}))
+
+    assert mentioned_objects([unreadable, told]) == {"order/7"}
 
 
 async def test_an_event_of_another_execution_under_this_one_s_subject_is_not_folded() -> None:

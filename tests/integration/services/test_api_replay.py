@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import grpc
+import pytest
+from noetl.replay.v1 import replay_pb2 as pb
+from noetl.replay.v1 import replay_pb2_grpc as pb_grpc
 from noetl_contracts.clients import ReplayClient
 from noetl_core.replay.history import Replay
 from noetl_core.replay.points import Point
@@ -76,6 +80,24 @@ async def test_points_that_there_are_not_are_problems(api: Any) -> None:
     assert is_problem(await ask(rival), 404, "execution.not_found")
     assert is_problem(await ask(ada, as_of_position=99), 400, "request.invalid")
     assert is_problem(await ask(ada, as_of_time="2020-01-01T00:00:00Z"), 400, "request.invalid")
+    for beyond in ("9999-12-31T23:59:59-01:00", "0001-01-01T00:00:00+05:00"):
+        assert is_problem(await ask(ada, as_of_time=beyond), 400, "request.invalid")
+        assert is_problem(await told(ada, execution_id, event_time=beyond), 400, "request.invalid")
     assert is_problem(await ask(ada, as_of_event_id="4711"), 404, "event.not_found")
     assert is_problem(await ask(ada, projection="rows"), 400, "request.invalid")
+    for nowhere in ({"as_of_position": 0}, {"as_of_position": ""}, {"as_of_time": ""}):
+        assert is_problem(await ask(ada, **nowhere), 422, "request.invalid")
+    assert is_problem(await ask(ada, as_of_event_id=""), 400, "request.invalid")
+    misspelt = await ask(ada, as_of_postion=1, zzz=2)
+    assert is_problem(misspelt, 400, "request.invalid")
+    assert misspelt.json()["detail"] == "there is no parameter 'as_of_postion' (did you mean 'as_of_position'?), 'zzz'"
+    assert misspelt.json()["parameters"] == "as_of_postion, zzz"
+    nobody = await ada.http.get("/api/replay/state?zzz=2", headers={"Authorization": "Bearer nobody"})
+    assert is_problem(nobody, 401, "auth.unauthenticated")
+    stub: Any = pb_grpc.ReplayServiceStub(await api.channel("ada"))
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await stub.GetState(pb.GetStateRequest(execution_id=execution_id, as_of_position=0))
+    assert refusal.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert is_problem(await told(ada, execution_id, business_object={"type": "order"}), 400, "request.invalid")
+    alive = await told(ada, execution_id, business_object=order(status="deleted", state={}))
+    assert is_problem(alive, 400, "request.invalid")

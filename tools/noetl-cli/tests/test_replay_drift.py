@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -18,6 +19,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead, StreamPage
 from noetl_core.replay.history import Replay
 from noetl_core.replay.points import Point
+from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit import other_releases
 from noetl_testkit.histories import NOON, History, two_steps
 from noetl_testkit.memory.history_log import HistoryLog
@@ -66,6 +68,7 @@ class Api:
             checksum=told["checksum"],
             payload_root="p",
             payload_count=0,
+            code_version="1.0+server",
         )
 
 
@@ -96,18 +99,18 @@ async def compared(log: HistoryLog, folding: Folding, refused: Mapping[int, Noet
 
 
 async def test_another_fold_is_found_and_the_execution_and_the_surface_are_named(tmp_path: Path) -> None:
-    async with folding_with(path=other_releases.with_another_fold(tmp_path), python="") as folding:
+    async with folding_with(path=other_releases.with_another_fold(tmp_path), python=None) as folding:
         report = await compared(log_of(FIRST), folding)
 
     (drifted,) = report.drifted
     assert (drifted.execution_id, drifted.stream_version, drifted.drifted) == (FIRST, 18, ("commands",))
     assert drifted.upcasters[0] == drifted.upcasters[1]
     assert (report.is_clean, report.is_complete) == (False, True)
-    assert [*report.lines()][1:] == [f"{FIRST}       18       commands", "1 of 1 executions would change"]
+    assert [*report.lines()][-2:] == [f"{FIRST}       18       commands", "1 of 1 executions would change"]
 
 
 async def test_another_upcaster_is_found_and_the_execution_and_the_surface_are_named(tmp_path: Path) -> None:
-    async with folding_with(path=other_releases.with_another_upcaster(tmp_path), python="") as folding:
+    async with folding_with(path=other_releases.with_another_upcaster(tmp_path), python=None) as folding:
         report = await compared(log_of(FIRST), folding)
 
     (drifted,) = report.drifted
@@ -116,7 +119,7 @@ async def test_another_upcaster_is_found_and_the_execution_and_the_surface_are_n
 
 
 async def test_the_same_code_at_another_place_sees_the_same(tmp_path: Path) -> None:
-    async with folding_with(path=other_releases.as_it_is(tmp_path), python="") as folding:
+    async with folding_with(path=other_releases.as_it_is(tmp_path), python=None) as folding:
         report = await compared(log_of(FIRST, SECOND), folding)
 
     assert (report.is_clean, report.is_complete, report.executions) == (True, True, 2)
@@ -162,7 +165,7 @@ class Interrupted(HistoryLog):
 
 async def test_half_a_history_is_not_added_to_the_next_one(tmp_path: Path) -> None:
     log = Interrupted(*(two_steps(History(one)) for one in (FIRST, SECOND, THIRD)))
-    async with folding_with(path=other_releases.as_it_is(tmp_path), python="") as folding:
+    async with folding_with(path=other_releases.as_it_is(tmp_path), python=None) as folding:
         report = await compared(log, folding)
 
     assert [one.execution_id for one in report.not_comparable] == [SECOND]
@@ -177,7 +180,7 @@ async def test_a_history_that_ends_the_other_process_is_told_and_the_others_are_
     ends = f"if {str(SECOND)!r} in str(event.body):\n                    raise SystemExit(1)"
     file.write_text(file.read_text().replace(marked, f"{marked}\n                {ends}"))
 
-    async with folding_with(path=other, python="") as folding:
+    async with folding_with(path=other, python=None) as folding:
         report = await compared(log_of(FIRST, SECOND, THIRD), folding)
 
     assert [(one.execution_id, one.code) for one in report.not_comparable] == [(SECOND, "replay.not_folded")]
@@ -188,10 +191,61 @@ async def test_without_an_other_release_nothing_is_compared(tmp_path: Path) -> N
     (tmp_path / "noetl_cli").mkdir()
     (tmp_path / "noetl_cli" / "__init__.py").touch()
 
-    for path, python in ((str(tmp_path), ""), ("", str(tmp_path / "python"))):
+    for path, python in (
+        (str(tmp_path), None),
+        (None, str(tmp_path / "python")),
+        (None, ""),
+        ("", None),
+        (":", None),
+    ):
         with pytest.raises(NoOtherRelease):
             async with folding_with(path=path, python=python):
                 pass
+
+
+async def test_a_pythonpath_without_the_other_release_is_refused_and_not_replaced_by_this_one(tmp_path: Path) -> None:
+    other = other_releases.as_it_is(tmp_path / "other")
+    (tmp_path / "empty").mkdir()
+    for path, told in (
+        (str(tmp_path / "empty"), "nothing of NoETL lies in"),
+        (str(tmp_path / "misspelt"), "does not exist"),
+        (f"{other}:{tmp_path / 'misspelt'}", "does not exist"),
+    ):
+        with pytest.raises(NoOtherRelease, match=told):
+            async with folding_with(path=path, python=None):
+                pass
+
+
+async def test_an_interpreter_is_asked_for_its_own_release_and_not_for_that_of_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = other_releases.as_it_is(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", here)
+
+    async with folding_with(path=None, python=sys.executable) as folding:
+        code = await folding.code()
+
+    assert not code.is_below([Path(here)])
+
+
+async def test_what_is_compared_stands_above_everything_else(tmp_path: Path) -> None:
+    async with folding_with(path=other_releases.with_another_fold(tmp_path), python=None) as folding:
+        report = await compared(log_of(FIRST, SECOND), folding)
+    here = await FoldHere().code()
+
+    told = report.to_json()
+    assert told["servers"] == [{"code_version": "1.0+server", "upcasters": UPCASTERS.digest}]
+    assert told["other"]["places"] == {
+        "noetl_core": str(tmp_path / "noetl_core" / "__init__.py"),
+        "noetl_cli": str(tmp_path / "noetl_cli" / "__init__.py"),
+    }
+    assert told["other"]["upcasters"] == here.upcasters == UPCASTERS.digest
+    assert told["other"]["code_version"] not in (None, here.code_version)
+    assert [*report.lines()][:3] == [
+        f"server 1.0+server, upcasters {UPCASTERS.digest}",
+        f"other  {told['other']['code_version']}, upcasters {UPCASTERS.digest}",
+        f"       noetl_core from {tmp_path}/noetl_core/__init__.py",
+    ]
 
 
 @pytest.mark.parametrize("answer", ["nonsense", "[]", '{"format": 1}'])
@@ -208,7 +262,7 @@ async def test_an_answer_that_is_no_document_is_told(tmp_path: Path, answer: str
         f"        print('{{}}' if size == 1 else {answer!r}, flush=True)\n"
         "        size = 0\n"
     )
-    there = FoldThere(path=str(tmp_path), python="")
+    there = FoldThere(path=str(tmp_path), python=None)
     try:
         report = await compared(log_of(FIRST, SECOND), there)
     finally:
@@ -284,6 +338,8 @@ async def test_what_a_limit_leaves_out_is_counted_and_nothing_is_called_complete
     report = await compare_all(Api(log), log, [head(THIRD)], FoldHere(), left_out=2, progress=lambda *_: None)
 
     assert report.to_json() == {
+        "servers": [{"code_version": "1.0+server", "upcasters": UPCASTERS.digest}],
+        "other": (await FoldHere().code()).to_json(),
         "executions": 1,
         "complete": False,
         "left_out": 2,
@@ -294,7 +350,7 @@ async def test_what_a_limit_leaves_out_is_counted_and_nothing_is_called_complete
 
 
 async def test_a_history_that_the_other_release_cannot_read_would_change() -> None:
-    class Refuses:
+    class Refuses(FoldHere):
         async def fold(self, lines: AsyncIterator[bytes]) -> Mapping[str, Any]:
             return {"error": "Corrupt: playbook.initialized lacks 'path'"}
 

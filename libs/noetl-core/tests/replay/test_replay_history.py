@@ -8,14 +8,16 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noetl_core.envelope import StoredEvent
+from noetl_core.envelope import Draft, StoredEvent, chain_checksum
 from noetl_core.errors import Corrupt, InvalidInput
-from noetl_core.replay.differences import differences
+from noetl_core.evidence.verdict import HistoryCheck
+from noetl_core.replay.differences import ABSENT, differences
 from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.history import Replay, Replayed, Seed
 from noetl_core.replay.payload_uses import PayloadUses
 from noetl_core.replay.points import Point
 from noetl_core.surfaces.shapes import Surface
+from noetl_core.surfaces.surface_fold import Rows
 from noetl_testkit.frame_histories import drawn_frame_history
 from noetl_testkit.histories import (
     EXECUTION,
@@ -23,6 +25,7 @@ from noetl_testkit.histories import (
     History,
     choices,
     drawn_history,
+    issued,
     shuffled_delivery,
     two_steps,
 )
@@ -82,6 +85,7 @@ def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -
 
     whole = replayed(events)
     assert seeded.result().checksums() == whole.checksums()
+    assert seeded.row_count == sum(map(len, whole.rows.values()))
     assert seeded.result().payloads.root() == whole.payloads.root()
     assert first.checksums() == replayed(events[:cut]).checksums()
 
@@ -100,6 +104,54 @@ def test_an_event_that_was_touched_is_named_and_refused() -> None:
 
     with pytest.raises(Corrupt, match="version 6"):
         replayed(touched)
+
+
+@pytest.mark.parametrize(
+    ("event_type", "meta"),
+    [
+        ("ctx.updated", {"step": "first", "values": 7}),
+        ("step.enter", {"activation": 1, "consumes": True}),
+        ("command.claimed", {"worker_id": "w", "attempt": 1, "lease_seconds": "long", "task": 1}),
+        ("command.claimed", {"worker_id": "w", "attempt": 1, "lease_seconds": 1e300, "task": 1}),
+        ("playbook.initialized", {}),
+    ],
+)
+def test_an_event_of_ours_that_cannot_be_folded_is_named_and_nothing_of_it_counts(
+    event_type: str, meta: dict[str, object]
+) -> None:
+    history = drawn_history(choices(7), moves=10, ends=False)
+    history.add(command := issued(history, "next"))
+    whole = len(history.stored)
+    expected = replayed(history.stored).checksums()
+    history.add(
+        Draft(
+            event_type=event_type, idempotency_key="wrong", command_id=command.command_id, node_name="next", meta=meta
+        )
+    )
+    wrong = history.stored[-1]
+    replay, check = Replay(EXECUTION), HistoryCheck(EXECUTION)
+
+    with pytest.raises(Corrupt, match="cannot be folded") as refusal:
+        replay.take(history.stored)
+    check.take(history.stored)
+
+    for told in (refusal.value.message, check.findings[0].message):
+        assert f"version {whole + 1} of execution {EXECUTION}" in told
+        assert f"event {wrong.envelope().event_id} of type {event_type!r}" in told
+    assert refusal.value.__cause__ is not None
+    assert [(one.code, one.stream_version) for one in check.findings] == [("event.not_folded", whole + 1)]
+    assert replay.result().checksums() == expected
+
+
+def test_an_event_whose_body_cannot_be_read_is_named_by_its_place() -> None:
+    first, *_ = two_steps(History()).stored
+    body = first.body.replace(b'"event_time":"2', b'"event_time":"x')
+    checksum = chain_checksum(
+        prev_checksum="", stream_version=1, aggregate_version=1, ingest_time=first.ingest_time, body=body
+    )
+
+    with pytest.raises(Corrupt, match=rf"version 1 of execution {EXECUTION} \(which cannot be read\)"):
+        replayed([first._replace(body=body, checksum=checksum)])
 
 
 def test_an_event_of_another_history_is_refused() -> None:
@@ -153,6 +205,32 @@ def test_differences_name_what_came_and_what_became_of_it() -> None:
     assert ("status", "RUNNING", "COMPLETED") in list(found[0].fields())
     assert ("state.steps.first.status", "active", "done") in list(found[0].fields())
     assert not list(differences(after, after))
+
+
+def _object_rows(**attributes: object) -> Rows:
+    return {Surface.BUSINESS_OBJECTS: {"order/7": {"status": "open", "attributes": attributes}}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [({"paid": True}, {"paid": 1}), ({"paid": 0}, {"paid": False}), ({"paid": [True]}, {"paid": [1]})],
+)
+def test_what_only_python_takes_for_the_same_differs(old: dict[str, object], new: dict[str, object]) -> None:
+    (found,) = differences(_object_rows(**old), _object_rows(**new))
+
+    assert [*found.fields()] == [("attributes.paid", old["paid"], new["paid"])]
+    assert not [*differences(_object_rows(n=1), _object_rows(n=1.0))]
+
+
+def test_null_and_what_is_not_there_are_told_apart() -> None:
+    (found,) = differences(_object_rows(), _object_rows(paid=None))
+    (gone,) = differences(_object_rows(paid=None), _object_rows())
+    (changed,) = differences(_object_rows(paid=None), _object_rows(paid=False))
+
+    assert [*found.fields()] == [("attributes.paid", ABSENT, None)]
+    assert found.to_json()["changes"] == [{"field": "attributes.paid", "to": None}]
+    assert gone.to_json()["changes"] == [{"field": "attributes.paid", "from": None}]
+    assert changed.to_json()["changes"] == [{"field": "attributes.paid", "from": None, "to": False}]
 
 
 def test_a_point_is_one_thing() -> None:

@@ -52,7 +52,7 @@ def rows_bit_by_bit(events: Sequence[Recorded], choose: random.Random) -> Rows:
         size = choose.randint(1, 4)
         batch, left = left[:size], left[size:]
         objects = {key: stored[Surface.BUSINESS_OBJECTS].get(key) for key in touched_objects(batch)}
-        folding = SurfaceFold(state, {key: row for key, row in objects.items() if row})
+        folding = SurfaceFold(state, {Surface.BUSINESS_OBJECTS: {key: row for key, row in objects.items() if row}})
         folding.add_all(batch)
         for surface, rows in folding.changed().items():
             stored[surface].update({key: decode(encode(dict(row))) for key, row in rows.items()})

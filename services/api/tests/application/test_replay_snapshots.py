@@ -9,7 +9,7 @@ from noetl_api.application.replay_histories import ReplayHistories
 from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.telemetry import ReplayMetrics
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import NoetlError, Unavailable
+from noetl_core.errors import NoetlError, TooLargeToReplay, Unavailable
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.history import Replay, Replayed
 from noetl_core.replay.snapshots import Rules, Snapshot, take_snapshot
@@ -42,7 +42,7 @@ def resealed(forged: Snapshot) -> Snapshot:
 class World:
     """One history, and whatever somebody has put where snapshots are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, **limits: int) -> None:
         self.history = telling_history(choices(11))
         self.log = HistoryLog(self.history)
         self.kept: tuple[Snapshot, list[bytes]] | None = taken(self.history)
@@ -50,7 +50,7 @@ class World:
         self.metrics = MetricSet()
         metrics = ReplayMetrics(self.metrics)
         seeds = ReplaySeeds(self, RULES, metrics=metrics, worth_asking=10)
-        self.histories = ReplayHistories(self.log, seeds, metrics=metrics)
+        self.histories = ReplayHistories(self.log, seeds, metrics=metrics, **limits)
         self.whole = replayed(self.history)
 
     async def fetch(
@@ -95,6 +95,23 @@ async def test_a_point_before_the_snapshot_is_replayed_from_the_start() -> None:
 
     assert known.snapshot_version == 0
     assert known.replayed.rows == replayed(world.history, through=POSITION - 1).rows
+
+
+@pytest.mark.parametrize("behind", [0, 2, 5, 20])
+@pytest.mark.parametrize("from_start", [False, True])
+async def test_how_large_a_state_may_be_does_not_depend_on_where_its_replay_began(
+    behind: int, from_start: bool
+) -> None:
+    size = sum(map(len, World().whole.rows.values()))
+    enough, short = World(max_rows=size), World(max_rows=size - 1)
+    for world in (enough, short):
+        world.kept = taken(world.history, through=len(world.history.stored) - behind)
+
+    assert await enough.shows_the_same(from_start=from_start) == (
+        0 if from_start else len(enough.history.stored) - behind
+    )
+    with pytest.raises(TooLargeToReplay):
+        await short.shows_the_same(from_start=from_start)
 
 
 async def test_the_snapshot_s_own_position_needs_no_event_more() -> None:

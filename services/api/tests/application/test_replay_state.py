@@ -154,6 +154,22 @@ async def test_payloads_are_looked_for_and_read(world: World) -> None:
     assert [(one.status, one.stored_bytes) for one in again[0].payloads] == [("verified", 2)]
 
 
+@pytest.mark.parametrize("size", [-1, True, 2**53 - 1, 1.5, "2", None, {}])
+async def test_whatever_a_user_s_event_says_of_a_size_its_payload_and_all_others_are_looked_for(size: object) -> None:
+    world = await World().with_history(drawn_history(choices(7), moves=20, ends=False))
+    ref = await world.payloads.put(tenant_id="default", organization_id="default", data=b"[]", media_type="text/plain")
+    await world.payloads.put(tenant_id="default", organization_id="default", data=b"{}", media_type="application/json")
+    told = Draft(event_type="user.note", idempotency_key="told", meta={"about": {**ref.to_json(), "bytes": size}})
+    await world.log.append(History().request((told,), starts=False))
+
+    pages, _ = await world.all_pages(world.replay(), projection="none", resolve_payloads=True)
+
+    assert {one.sha256: one.status for one in pages[0].payloads} == {
+        ref.sha256: "verified",
+        WORKLOAD.sha256: "verified",
+    }
+
+
 @pytest.mark.parametrize(
     ("query", "error"),
     [

@@ -54,6 +54,8 @@ class ReplayedState:
     payload_count: int
     rows: Mapping[Surface, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     payloads: Sequence[ResolvedPayload] = ()
+    code_version: str = ""
+    """Of the core that folded; empty if an older release answered."""
 
 
 class ReplayClient:
@@ -137,4 +139,5 @@ def _state(
         payload_count=response.payload_count,
         rows=rows,
         payloads=payloads,
+        code_version=response.code_version,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from noetl_core.errors import InvalidInput
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,5 +22,8 @@ def optional_timestamp(moment: datetime | None) -> Timestamp | None:
 
 
 def moment(value: Timestamp) -> datetime:
-    """The point in time that a message names."""
-    return value.ToDatetime(tzinfo=UTC)
+    """The point in time that a message names; raises `InvalidInput` if there is no such time."""
+    try:
+        return value.ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError) as exc:
+        raise InvalidInput(f"{value.seconds} seconds and {value.nanos} nanoseconds are no point in time") from exc

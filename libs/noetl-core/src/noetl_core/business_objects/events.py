@@ -16,6 +16,8 @@ AGGREGATE: Final = "business_object"
 MAX_CHANGE_BYTES: Final = 16 * 1024
 """Of `state` or `patch` in one event; what is larger is stored first and referred to by `payload_ref`."""
 MAX_ANCESTORS: Final = 16
+DELETED: Final = "deleted"
+"""The status of what is gone, and of nothing else."""
 
 _TYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
 _FIELDS: Final = frozenset({"type", "id", "status", "state", "patch", "deleted", "derived_from"})
@@ -52,6 +54,14 @@ def object_change(envelope: Envelope) -> ObjectChanged | None:
         return read_change(envelope.meta[META_KEY])
     except InvalidInput:  # of a service, or a later release: as unknown as any event that cannot be read
         return None
+
+
+def new_change(value: object) -> ObjectChanged:
+    """As `read_change`, for what is to be written: refuses also what older logs may hold, which is read as ever."""
+    change = read_change(value)
+    if change.status == DELETED and not change.deleted:
+        raise InvalidInput(f"'{META_KEY}.status' is {DELETED!r} only of what is gone: say \"deleted\": true")
+    return change
 
 
 def read_change(value: object) -> ObjectChanged:

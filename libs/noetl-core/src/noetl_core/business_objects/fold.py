@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from noetl_core.business_objects.events import ObjectChanged
+from noetl_core.business_objects.events import DELETED, ObjectChanged
 from noetl_core.canonical import JsonObject, encode
 from noetl_core.errors import NotCanonical
 from noetl_core.recorded import Recorded
@@ -16,7 +16,6 @@ MAX_OBJECT_BYTES: Final = 256 * 1024
 """Of all attributes together. A patch that would make more of them is counted in `overflows` and changes none."""
 
 ACTIVE: Final = "active"
-DELETED: Final = "deleted"
 
 
 def evolve(before: Row | None, change: ObjectChanged, recorded: Recorded) -> JsonObject:

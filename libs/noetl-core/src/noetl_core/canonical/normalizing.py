@@ -18,6 +18,7 @@ from noetl_core.canonical.values import (
     name_of,
     without_surrogates,
 )
+from noetl_core.errors import InvalidInput
 from noetl_core.timestamps import format_time
 
 _ANY_DAY = date(2000, 1, 2)
@@ -112,7 +113,7 @@ def _time_text(value: object) -> str:
             return f"{value.time().isoformat(timespec='microseconds')}Z"
         try:
             return format_time(value)
-        except OverflowError:
+        except InvalidInput:
             raise Refused("a time that UTC cannot express") from None
     if isinstance(value, date):
         return value.isoformat()

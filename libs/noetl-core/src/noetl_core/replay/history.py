@@ -65,9 +65,7 @@ class Replay:
         self._execution_id = execution_id
         self._upcasters = upcasters
         self._base: Mapping[Surface, Mapping[str, Row]] = seed.rows if seed else {}
-        self._fold = SurfaceFold(
-            seed.state if seed else empty(execution_id), self._base.get(Surface.BUSINESS_OBJECTS, {})
-        )
+        self._fold = SurfaceFold(seed.state if seed else empty(execution_id), self._base)
         self._payloads = seed.payloads.copy() if seed else PayloadUses()
         self._checksum = seed.checksum if seed else ""
         self._reached_at: datetime | None = seed.reached_at if seed else None
@@ -85,7 +83,7 @@ class Replay:
 
     @property
     def row_count(self) -> int:
-        """How many rows it holds of its own; those that it began with are somebody else's."""
+        """How many rows the state has, wherever the replay began."""
         return self._fold.row_count
 
     def take(self, events: Iterable[StoredEvent]) -> int:

@@ -100,4 +100,5 @@ def _is_reference(value: JsonObject) -> bool:
 
 
 def _size(value: object) -> int:
-    return value if type(value) is int else 0
+    """Anybody's events may refer to payloads, so what they say of a size may be anything; 0 if it is none."""
+    return value if type(value) is int and value > 0 else 0

@@ -19,20 +19,22 @@ from noetl_core.surfaces.stage_rows import changed_frames, changed_stage
 Rows = Mapping[Surface, Mapping[str, Row]]
 """Rows by surface and key."""
 
-_NO_OBJECTS: Mapping[str, Row] = MappingProxyType({})
+_NO_ROWS: Mapping[str, Row] = MappingProxyType({})
+_NOTHING: Rows = MappingProxyType({})
 
 
 class SurfaceFold:
     """One execution on its way through its events. Every change is a whole row, so the last one of a key counts.
 
-    It begins at a state that was folded before, with the rows of those business objects that the coming events
-    change (`touched_objects`); nothing else of what was written before is needed. Versions are for the caller to
+    It begins at a state that was folded before, with rows that are known of it: those of the business objects that
+    the coming events change (`touched_objects`) are needed, all others only count. Versions are for the caller to
     keep in order: what was folded is not folded again.
     """
 
-    def __init__(self, state: State, objects: Mapping[str, Row] = _NO_OBJECTS) -> None:
+    def __init__(self, state: State, known: Rows = _NOTHING) -> None:
         self.state = state
-        self._objects = objects
+        self._known = known
+        self._parts = sum(len(rows) for surface, rows in known.items() if surface is not Surface.EXECUTION)
         self._changed: dict[Surface, dict[str, JsonObject]] = {surface: {} for surface in Surface}
 
     def add(self, recorded: Recorded) -> None:
@@ -44,12 +46,14 @@ class SurfaceFold:
         changed = list(changes(self.state, after, recorded))
         if isinstance(recorded.content, ObjectChanged):
             key = recorded.content.key
-            known = self._changed[Surface.BUSINESS_OBJECTS].get(key) or self._objects.get(key)
+            known = self._row(Surface.BUSINESS_OBJECTS, key)
             changed.append((Surface.BUSINESS_OBJECTS, evolve_object(known, recorded.content, recorded)))
         # All of it or nothing: whoever goes on after an event that failed has the state and the rows before it.
         self.state = after
         for surface, row in changed:
-            self._changed[surface][key_of(surface, row)] = row
+            key = key_of(surface, row)
+            self._parts += self._row(surface, key) is None
+            self._changed[surface][key] = row
 
     def add_all(self, events: Iterable[Recorded]) -> None:
         """Several events, in their order."""
@@ -58,8 +62,8 @@ class SurfaceFold:
 
     @property
     def row_count(self) -> int:
-        """How many rows have changed."""
-        return sum(map(len, self._changed.values()))
+        """How many rows there are, those that it began with too: the same wherever it began with all of them."""
+        return self._parts + bool(self.state.stream_version)
 
     def changed_parts(self) -> Rows:
         """Rows of everything in the execution that differ from those of the beginning; not the execution's own."""
@@ -71,6 +75,9 @@ class SurfaceFold:
             return self._changed
         row = execution_row(self.state)
         return {**self._changed, Surface.EXECUTION: {key_of(Surface.EXECUTION, row): row}}
+
+    def _row(self, surface: Surface, key: str) -> Row | None:
+        return self._changed[surface].get(key) or self._known.get(surface, _NO_ROWS).get(key)
 
 
 def changes(before: State, after: State, recorded: Recorded) -> Iterator[tuple[Surface, JsonObject]]:

@@ -66,7 +66,7 @@ def projected(
     objects = SurfaceFold(empty(history.execution_id))
     objects.add_all(history.recorded[:after])
     known = objects.changed_parts()[Surface.BUSINESS_OBJECTS]
-    surfaces = SurfaceFold(prune(objects.state), known)
+    surfaces = SurfaceFold(prune(objects.state), {Surface.BUSINESS_OBJECTS: known})
     surfaces.add_all(history.recorded[after:through])
     return ProjectedExecution(
         state=surfaces.state,

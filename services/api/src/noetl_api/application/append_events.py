@@ -7,7 +7,7 @@ from typing import Final
 
 from noetl_contracts.subjects import CONTROL_SUBJECTS, WORK_SUBJECTS
 from noetl_core.append import Appended, AppendRequest
-from noetl_core.business_objects.events import AGGREGATE, META_KEY, read_change
+from noetl_core.business_objects.events import AGGREGATE, META_KEY, new_change
 from noetl_core.envelope import EXECUTION_AGGREGATE, Draft
 from noetl_core.errors import InvalidInput, NotPermitted
 from noetl_core.events import is_reserved
@@ -61,7 +61,7 @@ def _user_draft(draft: Draft) -> Draft:
             f"events of type {draft.event_type!r} are written by NoETL itself", event_type=draft.event_type
         )
     if META_KEY in draft.meta:
-        change = read_change(draft.meta[META_KEY])
+        change = new_change(draft.meta[META_KEY])
         draft = replace(draft, aggregate_type=AGGREGATE, aggregate_id=change.key)
     elif draft.aggregate_type != EXECUTION_AGGREGATE:
         raise NotPermitted(f"aggregates of type {draft.aggregate_type!r} belong to NoETL itself")

@@ -24,7 +24,7 @@ READ_PAGE: Final = 500
 AT_ONCE: Final = 50
 """Events or rows between two moments in which others have their turn."""
 MAX_ROWS: Final = 500_000
-"""Rows and payloads of one replay; what has more is for jobs that have the memory."""
+"""Rows of one replay, also those that it began with; what has more is for jobs that have the memory."""
 MAX_KEPT_ROWS: Final = 200_000
 CONCURRENT: Final = 2
 MAX_WAITING: Final = 32
@@ -149,6 +149,7 @@ class ReplayHistories:
     async def _replay(self, scope: Scope | None, execution_id: int, version: int, seed: Seed | None) -> KnownReplay:
         replay = Replay(execution_id, seed=seed)
         begun = replay.version
+        self._check_size(execution_id, replay)
         while replay.version < version:
             page = await self._log.read(
                 scope, execution_id, from_version=replay.version + 1, to_version=version, limit=READ_PAGE
@@ -158,15 +159,18 @@ class ReplayHistories:
             for first in range(0, len(page.events), AT_ONCE):
                 replay.take(page.events[first : first + AT_ONCE])
                 await asyncio.sleep(0)
-            if replay.row_count > self._max_rows:
-                raise TooLargeToReplay(
-                    f"execution {execution_id} has more than {self._max_rows} rows at version {replay.version}: "
-                    "replay it to an earlier point, or verify it as a job",
-                    version=str(replay.version),
-                )
+            self._check_size(execution_id, replay)
         self._metrics.events.inc(version - begun)
         self._metrics.replays.labels("snapshot" if begun else "start").inc()
         return await _known(replay.result(), begun)
+
+    def _check_size(self, execution_id: int, replay: Replay) -> None:
+        if replay.row_count > self._max_rows:
+            raise TooLargeToReplay(
+                f"execution {execution_id} has more than {self._max_rows} rows at version {replay.version}: "
+                "replay it to an earlier point, or verify it as a job",
+                version=str(replay.version),
+            )
 
 
 async def _known(replayed: Replayed, snapshot_version: int) -> KnownReplay:

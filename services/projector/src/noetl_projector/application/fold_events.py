@@ -10,7 +10,7 @@ from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.fold import State
 from noetl_core.recorded import record
-from noetl_core.surfaces.shapes import Row
+from noetl_core.surfaces.shapes import Row, Surface
 from noetl_core.surfaces.surface_fold import SurfaceFold, touched_objects
 from noetl_core.upcasting.registry import Upcasters
 from noetl_core.upcasting.releases import UPCASTERS
@@ -40,7 +40,11 @@ class Folded:
         cls, base: State, objects: Mapping[str, Row], *, upcasters: Upcasters = UPCASTERS, known_version: int = 0
     ) -> Folded:
         """Nothing folded yet; `objects` has the rows of those that the events change, and may still get some."""
-        return cls(surfaces=SurfaceFold(base, objects), upcasters=upcasters, known_version=known_version)
+        return cls(
+            surfaces=SurfaceFold(base, {Surface.BUSINESS_OBJECTS: objects}),
+            upcasters=upcasters,
+            known_version=known_version,
+        )
 
     @property
     def state(self) -> State:

@@ -107,7 +107,6 @@ class KeepSnapshots:
         if seed is not None and seed.state.stream_version == position:
             return
         replay = Replay(execution_id, seed=seed)
-        rows = sum(map(len, seed.rows.values())) if seed is not None else 0
         while replay.version < position:
             beat()
             page = await self._log.read(
@@ -118,7 +117,7 @@ class KeepSnapshots:
             for first in range(0, len(page.events), AT_ONCE):
                 replay.take(page.events[first : first + AT_ONCE])
                 await asyncio.sleep(0)
-            if rows + replay.row_count > self._max_rows:
+            if replay.row_count > self._max_rows:
                 raise TooLargeToReplay(f"it has more than {self._max_rows} rows", version=str(replay.version))
         snapshot, parts = await self._aside(take_snapshot, replay.result(), code_version=self._rules.code_version)
         known = await self._store.positions(execution_id, rules=self._rules)

@@ -23,7 +23,7 @@ from noetl_cli.replay.shown import difference_lines, point_document, state_docum
 from noetl_cli.shown.progress_line import ProgressLine
 from noetl_cli.stream_heads import all_heads, heads_of
 
-_SURFACES = ["all", "none", *map(str, Surface)]
+_SURFACES = ["all", *map(str, Surface)]
 
 
 @click.group()
@@ -37,7 +37,9 @@ def replay() -> None:
 @replay.command()
 @click.argument("execution_id", type=EXECUTION_ID, metavar="ID")
 @click.option("--at", "point", type=POINT, default="head", show_default=True, metavar="POINT", help="Which state.")
-@click.option("--surface", type=click.Choice(_SURFACES), default="all", show_default=True, help="Which rows to show.")
+@click.option(
+    "--surface", type=click.Choice([*_SURFACES, "none"]), default="all", show_default=True, help="Which rows to show."
+)
 @click.option("--resolve-payloads", is_flag=True, help="Look for every payload that the history refers to.")
 @click.option("--from-start", is_flag=True, help="Fold every event, whatever snapshots there are.")
 @output_option
@@ -115,16 +117,16 @@ def diff(
 
 @replay.command()
 @click.argument("execution_ids", type=EXECUTION_ID, metavar="[ID]...", nargs=-1)
-@click.option("--with", "path", default="", metavar="PYTHONPATH", help="Where the other release is imported from.")
-@click.option("--python", default="", metavar="PROGRAM", help="An interpreter that has the other release installed.")
+@click.option("--with", "path", metavar="PYTHONPATH", help="Where the other release is imported from.")
+@click.option("--python", metavar="PROGRAM", help="An interpreter that has the other release installed.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N newest; without it, all of them.")
 @output_option
 @takes_server
 def drift(
     *,
     execution_ids: tuple[int, ...],
-    path: str,
-    python: str,
+    path: str | None,
+    python: str | None,
     limit: int | None,
     output: Output,
     find_server: FindServer,
@@ -175,7 +177,7 @@ def events(*, execution_id: int, find_server: FindServer) -> None:
 
 
 async def _compare_all(
-    server: Server, execution_ids: tuple[int, ...], *, path: str, python: str, limit: int | None
+    server: Server, execution_ids: tuple[int, ...], *, path: str | None, python: str | None, limit: int | None
 ) -> DriftReport:
     async with connected(server) as clients, folding_with(path=path, python=python) as folding:
         known = await (heads_of(clients.evidence, execution_ids) if execution_ids else all_heads(clients.evidence))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from noetl_contracts.clients import ReplayedState
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.ports.event_log import EventLog
@@ -13,7 +14,7 @@ from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.event_lines import event_line
 from noetl_core.replay.points import Point
 
-from noetl_cli.replay.other_release import FoldFailed, Folding, NoOtherRelease
+from noetl_cli.replay.other_release import Code, FoldFailed, Folding, NoOtherRelease
 from noetl_cli.replay.replays import FAILURES_OF_ALL, Replays
 from noetl_cli.shown.tables import table_lines
 from noetl_cli.shown.text import one_line
@@ -80,6 +81,10 @@ class NotCompared:
 class DriftReport:
     """What came out; executions that stay the same are only counted, since there may be millions."""
 
+    other: Code
+    """The code that is compared with the server's."""
+    servers: list[tuple[str, str]] = field(default_factory=list)
+    """Code version and upcasters of whoever answered for the server; several while it is being replaced."""
     left_out: int = 0
     """Executions that the log has and that a limit kept from being looked at."""
     executions: int = 0
@@ -96,6 +101,11 @@ class DriftReport:
         """Whether everything that was looked at could be compared, and stays the same."""
         return not self.drifted and not self.not_comparable
 
+    def heard(self, state: ReplayedState) -> None:
+        """What the server said of a history."""
+        if (said := (state.code_version, state.upcasters)) not in self.servers:
+            self.servers.append(said)
+
     def add(self, one: Compared | NotCompared) -> None:
         """The next execution."""
         self.executions += 1
@@ -107,6 +117,8 @@ class DriftReport:
     def to_json(self) -> dict[str, Any]:
         """For programs."""
         return {
+            "servers": [{"code_version": version or None, "upcasters": digest} for version, digest in self.servers],
+            "other": self.other.to_json(),
             "executions": self.executions,
             "complete": self.is_complete,
             "left_out": self.left_out,
@@ -116,6 +128,11 @@ class DriftReport:
 
     def lines(self) -> Iterator[str]:
         """For people."""
+        for version, digest in self.servers:
+            yield f"server {_version(version, digest)}"
+        yield f"other  {_version(self.other.code_version, self.other.upcasters)}"
+        for name, place in self.other.places.items():
+            yield f"       {name} from {place}"
         if self.drifted:
             rows = [("EXECUTION", "VERSION", "WHAT WOULD CHANGE")]
             rows += [(str(one.execution_id), str(one.stream_version), one.what()) for one in self.drifted]
@@ -134,6 +151,10 @@ class DriftReport:
             yield f"{self.left_out} older ones were left out by --limit: nobody knows whether they would change"
 
 
+def _version(code_version: str, upcasters: str) -> str:
+    return f"{code_version or 'of a version that it does not tell'}, upcasters {upcasters}"
+
+
 async def compare_all(
     replays: Replays,
     log: EventLog,
@@ -144,10 +165,13 @@ async def compare_all(
     progress: Callable[[int, int], None],
 ) -> DriftReport:
     """One after the other; a history that cannot be compared is told of, and keeps no other from being compared."""
-    report, events = DriftReport(left_out=left_out), 0
+    report, events = DriftReport(other=await folding.code(), left_out=left_out), 0
     for head in heads:
         try:
-            report.add(await _compare(replays, log, head, folding))
+            point = Point(stream_version=head.version)
+            recorded = await replays.state(None, head.execution_id, point, projection="none", from_start=True)
+            report.heard(recorded)
+            report.add(await _compare(recorded, log, folding))
         except _OF_ALL as exc:
             exc.add_note(f"at execution {head.execution_id}, after {report.executions} of {len(heads)}")
             raise
@@ -162,11 +186,9 @@ async def compare_all(
     return report
 
 
-async def _compare(replays: Replays, log: EventLog, head: StreamHead, folding: Folding) -> Compared:
+async def _compare(recorded: ReplayedState, log: EventLog, folding: Folding) -> Compared:
     """The server's own replay of a history beside the other code's, to the same version."""
-    execution_id, version = head.execution_id, head.version
-    point = Point(stream_version=version)
-    recorded = await replays.state(None, execution_id, point, projection="none", from_start=True)
+    execution_id, version = recorded.execution_id, recorded.stream_version
     other = await folding.fold(_whole_lines(log, execution_id, version))
     if "error" in other:
         return Compared(execution_id=execution_id, stream_version=version, error=str(other["error"]))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from noetl_contracts.clients import ReplayedState
-from noetl_core.replay.differences import RowDifference
+from noetl_core.replay.differences import ABSENT, RowDifference
 from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.shapes import Surface
 from noetl_core.timestamps import format_time
@@ -50,6 +50,7 @@ def point_document(state: ReplayedState) -> dict[str, Any]:
         "head_version": state.head_version,
         "format": state.format,
         "upcasters": state.upcasters,
+        "code_version": state.code_version or None,
         "snapshot_version": state.snapshot_version,
         "projection_checksums": {str(surface): state.surfaces[surface] for surface in Surface},
         "row_counts": {str(surface): state.row_counts[surface] for surface in Surface},
@@ -95,7 +96,7 @@ def difference_lines(before: ReplayedState, after: ReplayedState, found: Iterabl
         yield f"{sign} {one.surface} {one.key} {row.get('step', '')} {row.get('status', '')}".rstrip()
         if one.kind == "changed":
             for name, old, new in one.fields():
-                yield f"    {name}: {_value(old)} -> {_value(new)}"
+                yield f"    {name}: {_side(old)} -> {_side(new)}"
     if nothing:
         yield "nothing differs"
 
@@ -130,6 +131,27 @@ def _row_cells(surface: Surface, key: str, row: Mapping[str, Any]) -> tuple[str,
         case _:
             what = f"version {row['version']} {_value(row.get('attributes'))}"
     return key, str(row.get("step", "")), str(row["status"]), what
+
+
+def _side(value: Any) -> str:
+    """A value of a difference: what is not there, null, and texts that look like other values are told apart."""
+    if value is ABSENT:
+        return "(absent)"
+    if value is None:
+        return "null"
+    if isinstance(value, str) and _reads_as_json(value):
+        return json.dumps(value, ensure_ascii=False)
+    return _value(value)
+
+
+def _reads_as_json(text: str) -> bool:
+    if len(text) > _LONGEST_VALUE:  # it is cut off
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _value(value: Any) -> str:

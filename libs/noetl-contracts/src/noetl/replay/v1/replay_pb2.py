@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnoetl/replay/v1/replay.proto\x12\x0fnoetl.replay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xa6\x02\n\x0fGetStateRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x18\n\x0e\x61s_of_event_id\x18\x03 \x01(\tH\x00\x12\x18\n\x0e\x61s_of_position\x18\x04 \x01(\x03H\x00\x12\x30\n\nas_of_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x12\n\nprojection\x18\x06 \x01(\t\x12\x18\n\x10resolve_payloads\x18\x07 \x01(\x08\x12\x11\n\tpage_size\x18\x08 \x01(\x05\x12\x12\n\npage_token\x18\t \x01(\t\x12\x12\n\nfrom_start\x18\n \x01(\x08\x42\x07\n\x05\x61s_of\"\xbd\x05\n\x10GetStateResponse\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x16\n\x0estream_version\x18\x04 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x05 \x01(\t\x12.\n\nreached_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x65vent_checksum\x18\x07 \x01(\t\x12\x14\n\x0chead_version\x18\x08 \x01(\x03\x12\x0e\n\x06\x66ormat\x18\t \x01(\x05\x12\x11\n\tupcasters\x18\n \x01(\t\x12\x18\n\x10snapshot_version\x18\x0b \x01(\x03\x12\x41\n\x08surfaces\x18\x0c \x03(\x0b\x32/.noetl.replay.v1.GetStateResponse.SurfacesEntry\x12\x44\n\nrow_counts\x18\r \x03(\x0b\x32\x30.noetl.replay.v1.GetStateResponse.RowCountsEntry\x12\x10\n\x08\x63hecksum\x18\x0e \x01(\t\x12\x14\n\x0cpayload_root\x18\x0f \x01(\t\x12\x15\n\rpayload_count\x18\x10 \x01(\x03\x12*\n\x04rows\x18\x11 \x03(\x0b\x32\x1c.noetl.replay.v1.ReplayedRow\x12\x32\n\x08payloads\x18\x12 \x03(\x0b\x32 .noetl.replay.v1.ResolvedPayload\x12\x17\n\x0fnext_page_token\x18\x13 \x01(\t\x1a/\n\rSurfacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x30\n\x0eRowCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"8\n\x0bReplayedRow\x12\x0f\n\x07surface\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0b\n\x03row\x18\x03 \x01(\x0c\"v\n\x0fResolvedPayload\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x0c\n\x04uses\x18\x04 \x01(\x03\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x14\n\x0cstored_bytes\x18\x06 \x01(\x03\x32`\n\rReplayService\x12O\n\x08GetState\x12 .noetl.replay.v1.GetStateRequest\x1a!.noetl.replay.v1.GetStateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnoetl/replay/v1/replay.proto\x12\x0fnoetl.replay.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xa6\x02\n\x0fGetStateRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\x12\x18\n\x0e\x61s_of_event_id\x18\x03 \x01(\tH\x00\x12\x18\n\x0e\x61s_of_position\x18\x04 \x01(\x03H\x00\x12\x30\n\nas_of_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x00\x12\x12\n\nprojection\x18\x06 \x01(\t\x12\x18\n\x10resolve_payloads\x18\x07 \x01(\x08\x12\x11\n\tpage_size\x18\x08 \x01(\x05\x12\x12\n\npage_token\x18\t \x01(\t\x12\x12\n\nfrom_start\x18\n \x01(\x08\x42\x07\n\x05\x61s_of\"\xd3\x05\n\x10GetStateResponse\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x16\n\x0estream_version\x18\x04 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x05 \x01(\t\x12.\n\nreached_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0e\x65vent_checksum\x18\x07 \x01(\t\x12\x14\n\x0chead_version\x18\x08 \x01(\x03\x12\x0e\n\x06\x66ormat\x18\t \x01(\x05\x12\x11\n\tupcasters\x18\n \x01(\t\x12\x18\n\x10snapshot_version\x18\x0b \x01(\x03\x12\x41\n\x08surfaces\x18\x0c \x03(\x0b\x32/.noetl.replay.v1.GetStateResponse.SurfacesEntry\x12\x44\n\nrow_counts\x18\r \x03(\x0b\x32\x30.noetl.replay.v1.GetStateResponse.RowCountsEntry\x12\x10\n\x08\x63hecksum\x18\x0e \x01(\t\x12\x14\n\x0cpayload_root\x18\x0f \x01(\t\x12\x15\n\rpayload_count\x18\x10 \x01(\x03\x12*\n\x04rows\x18\x11 \x03(\x0b\x32\x1c.noetl.replay.v1.ReplayedRow\x12\x32\n\x08payloads\x18\x12 \x03(\x0b\x32 .noetl.replay.v1.ResolvedPayload\x12\x17\n\x0fnext_page_token\x18\x13 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x14 \x01(\t\x1a/\n\rSurfacesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x30\n\x0eRowCountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"8\n\x0bReplayedRow\x12\x0f\n\x07surface\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0b\n\x03row\x18\x03 \x01(\x0c\"v\n\x0fResolvedPayload\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x12\n\nmedia_type\x18\x03 \x01(\t\x12\x0c\n\x04uses\x18\x04 \x01(\x03\x12\x0e\n\x06status\x18\x05 \x01(\t\x12\x14\n\x0cstored_bytes\x18\x06 \x01(\x03\x32`\n\rReplayService\x12O\n\x08GetState\x12 .noetl.replay.v1.GetStateRequest\x1a!.noetl.replay.v1.GetStateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATEREQUEST']._serialized_start=113
   _globals['_GETSTATEREQUEST']._serialized_end=407
   _globals['_GETSTATERESPONSE']._serialized_start=410
-  _globals['_GETSTATERESPONSE']._serialized_end=1111
-  _globals['_GETSTATERESPONSE_SURFACESENTRY']._serialized_start=1014
-  _globals['_GETSTATERESPONSE_SURFACESENTRY']._serialized_end=1061
-  _globals['_GETSTATERESPONSE_ROWCOUNTSENTRY']._serialized_start=1063
-  _globals['_GETSTATERESPONSE_ROWCOUNTSENTRY']._serialized_end=1111
-  _globals['_REPLAYEDROW']._serialized_start=1113
-  _globals['_REPLAYEDROW']._serialized_end=1169
-  _globals['_RESOLVEDPAYLOAD']._serialized_start=1171
-  _globals['_RESOLVEDPAYLOAD']._serialized_end=1289
-  _globals['_REPLAYSERVICE']._serialized_start=1291
-  _globals['_REPLAYSERVICE']._serialized_end=1387
+  _globals['_GETSTATERESPONSE']._serialized_end=1133
+  _globals['_GETSTATERESPONSE_SURFACESENTRY']._serialized_start=1036
+  _globals['_GETSTATERESPONSE_SURFACESENTRY']._serialized_end=1083
+  _globals['_GETSTATERESPONSE_ROWCOUNTSENTRY']._serialized_start=1085
+  _globals['_GETSTATERESPONSE_ROWCOUNTSENTRY']._serialized_end=1133
+  _globals['_REPLAYEDROW']._serialized_start=1135
+  _globals['_REPLAYEDROW']._serialized_end=1191
+  _globals['_RESOLVEDPAYLOAD']._serialized_start=1193
+  _globals['_RESOLVEDPAYLOAD']._serialized_end=1311
+  _globals['_REPLAYSERVICE']._serialized_start=1313
+  _globals['_REPLAYSERVICE']._serialized_end=1409
 # @@protoc_insertion_point(module_scope)

@@ -41,7 +41,7 @@ class GetStateRequest(_message.Message):
     as_of_event_id: _builtins.str
     """After this event."""
     as_of_position: _builtins.int
-    """After the event with this version."""
+    """After the event with this version; versions count from 1."""
     projection: _builtins.str
     """Only rows of this surface: execution, stages, frames, commands, business_objects, loops; "none" for checksums
     alone; empty or "all" for everything.
@@ -151,6 +151,7 @@ class GetStateResponse(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     PAYLOADS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CODE_VERSION_FIELD_NUMBER: _builtins.int
     execution_id: _builtins.str
     """The execution."""
     tenant_id: _builtins.str
@@ -179,6 +180,8 @@ class GetStateResponse(_message.Message):
     """Number of those payloads."""
     next_page_token: _builtins.str
     """For the next page; empty when there is none."""
+    code_version: _builtins.str
+    """Release of the core that folded, and a digest of its sources."""
     @_builtins.property
     def reached_at(self) -> _timestamp_pb2.Timestamp:
         """When it was taken into the log."""
@@ -221,10 +224,11 @@ class GetStateResponse(_message.Message):
         rows: _abc.Iterable[Global___ReplayedRow] | None = ...,
         payloads: _abc.Iterable[Global___ResolvedPayload] | None = ...,
         next_page_token: _builtins.str = ...,
+        code_version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reached_at", b"reached_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "event_checksum", b"event_checksum", "event_id", b"event_id", "execution_id", b"execution_id", "format", b"format", "head_version", b"head_version", "next_page_token", b"next_page_token", "organization_id", b"organization_id", "payload_count", b"payload_count", "payload_root", b"payload_root", "payloads", b"payloads", "reached_at", b"reached_at", "row_counts", b"row_counts", "rows", b"rows", "snapshot_version", b"snapshot_version", "stream_version", b"stream_version", "surfaces", b"surfaces", "tenant_id", b"tenant_id", "upcasters", b"upcasters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "code_version", b"code_version", "event_checksum", b"event_checksum", "event_id", b"event_id", "execution_id", b"execution_id", "format", b"format", "head_version", b"head_version", "next_page_token", b"next_page_token", "organization_id", b"organization_id", "payload_count", b"payload_count", "payload_root", b"payload_root", "payloads", b"payloads", "reached_at", b"reached_at", "row_counts", b"row_counts", "rows", b"rows", "snapshot_version", b"snapshot_version", "stream_version", b"stream_version", "surfaces", b"surfaces", "tenant_id", b"tenant_id", "upcasters", b"upcasters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

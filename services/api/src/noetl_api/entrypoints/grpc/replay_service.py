@@ -6,9 +6,11 @@ import grpc
 from noetl.replay.v1 import replay_pb2 as pb
 from noetl.replay.v1 import replay_pb2_grpc as pb_grpc
 from noetl_contracts.mapping.times import moment, optional_timestamp
+from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
 from noetl_servicekit.callers import current_caller
+from noetl_servicekit.code_version import code_version
 
 from noetl_api.application.replay_state import ReplayPage, ReplayQuery
 from noetl_api.application.resolve_payloads import ResolvedPayload
@@ -54,6 +56,8 @@ def _point(request: pb.GetStateRequest) -> Point:
         case "as_of_event_id":
             return Point(event_id=parse_id(request.as_of_event_id, what="as_of_event_id"))
         case "as_of_position":
+            if not request.as_of_position:  # who sets it means a version; the head is meant by setting none of them
+                raise InvalidInput("positions count from 1")
             return Point(stream_version=request.as_of_position)
         case "as_of_time":
             return Point(time=moment(request.as_of_time))
@@ -84,6 +88,7 @@ def _response(page: ReplayPage) -> pb.GetStateResponse:
         rows=[pb.ReplayedRow(surface=str(one.surface), key=one.key, row=one.row) for one in page.rows],
         payloads=[_payload(one) for one in page.payloads],
         next_page_token=page.next_page_token,
+        code_version=code_version(),
     )
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Annotated, cast
 
 from fastapi import Depends, Path, Query, Security
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from noetl_core.errors import NotPermitted
+from noetl_core.errors import InvalidInput, NotPermitted
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_log import Scope
 from noetl_servicekit.callers import Caller
@@ -62,3 +66,23 @@ ScopeOf = Annotated[Scope | None, Depends(scope_of)]
 ExecutionIdOf = Annotated[int, Depends(execution_id_of)]
 PageSize = Annotated[int, Query(ge=0, le=1000, description="Largest number of entries; 0 means the usual number.")]
 PageToken = Annotated[str, Query(description="From the page before; empty for the first.")]
+
+
+def only_known_parameters(request: Request, caller: CallerOf) -> None:
+    """For routes on which a parameter that is left out means something: a misspelt one would mean that too."""
+    known = sorted(_query_names(cast("APIRoute", request.scope["route"]).dependant))
+    unknown = [name for name in dict.fromkeys(request.query_params) if name not in known]
+    if not unknown:
+        return
+    told = []
+    for name in unknown:
+        near = get_close_matches(name[:100], known, n=1)
+        told.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+    raise InvalidInput(f"there is no parameter {', '.join(told)}", parameters=", ".join(unknown))
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    for parameter in dependant.query_params:
+        yield parameter.alias
+    for one in dependant.dependencies:
+        yield from _query_names(one)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Any
 
 from fastapi import APIRouter
@@ -10,6 +9,7 @@ from noetl_core.business_objects.events import META_KEY
 from noetl_core.envelope import Draft
 from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
+from noetl_core.timestamps import to_utc
 
 from noetl_api.application.ingest_events import IncomingEvent
 from noetl_api.entrypoints.http.dependencies import CallerOf, ScopeOf, UseCasesOf
@@ -35,15 +35,13 @@ async def ingest_batch(
 
 
 def _incoming(body: EventBody) -> IncomingEvent:
-    if body.event_time is not None and body.event_time.tzinfo is None:
-        raise InvalidInput("event_time has no time zone")
     return IncomingEvent(
         execution_id=parse_id(body.execution_id, what="execution_id"),
         draft=Draft(
             event_type=body.event_type,
             idempotency_key=body.idempotency_key,
             node_name=body.node_name,
-            event_time=body.event_time.astimezone(UTC) if body.event_time else None,
+            event_time=to_utc(body.event_time, what="event_time") if body.event_time else None,
             result=_result(body),
             meta=_meta(body),
             expected_aggregate_version=body.expected_object_version,

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput
 from noetl_core.ids import parse_id
 from noetl_core.replay.points import Point
+from noetl_core.timestamps import to_utc
+from noetl_servicekit.code_version import code_version
 from pydantic import BaseModel, Field
 
 from noetl_api.application.replay_state import ReplayPage, ReplayQuery
 from noetl_api.application.resolve_payloads import ResolvedPayload
-from noetl_api.entrypoints.http.dependencies import CallerOf, PageSize, PageToken, ScopeOf, UseCasesOf
+from noetl_api.entrypoints.http.dependencies import (
+    CallerOf,
+    PageSize,
+    PageToken,
+    ScopeOf,
+    UseCasesOf,
+    only_known_parameters,
+)
 
 router = APIRouter(prefix="/api/replay", tags=["replay"])
 
@@ -54,6 +62,7 @@ class ReplayedStateOut(BaseModel):
     head_version: int
     format: int
     upcasters: str = Field(description="Digest of the registry by which old events were read.")
+    code_version: str = Field(description="Release of the core that folded, and a digest of its sources.")
     snapshot_version: int = Field(description="Where the replay began; 0 is the start.")
     projection_checksums: dict[str, str]
     row_counts: dict[str, int]
@@ -83,6 +92,7 @@ class ReplayedStateOut(BaseModel):
             head_version=page.head_version,
             format=page.format,
             upcasters=replayed.upcasters,
+            code_version=code_version(),
             snapshot_version=known.snapshot_version,
             projection_checksums=dict(known.checksums),
             row_counts={str(surface): len(keys) for surface, keys in known.order.items()},
@@ -95,15 +105,15 @@ class ReplayedStateOut(BaseModel):
         )
 
 
-@router.get("/state")
+@router.get("/state", dependencies=[Depends(only_known_parameters)])
 async def state(
     *,
     caller: CallerOf,
     scope: ScopeOf,
     use_cases: UseCasesOf,
     execution_id: Annotated[str, Query(description="The execution; a 63-bit number as digits.")],
-    as_of_event_id: Annotated[str, Query(description="After this event.")] = "",
-    as_of_position: Annotated[int, Query(ge=0, description="After the event with this version; 0 is the head.")] = 0,
+    as_of_event_id: Annotated[str | None, Query(description="After this event.")] = None,
+    as_of_position: Annotated[int | None, Query(ge=1, description="After the event with this version.")] = None,
     as_of_time: Annotated[
         datetime | None, Query(description="After what the log had taken at this time, by its own clock.")
     ] = None,
@@ -114,17 +124,15 @@ async def state(
     page_token: PageToken = "",
 ) -> ReplayedStateOut:
     """The state of an execution at any point, folded from its log, with the checksums of all its surfaces."""
-    if as_of_time is not None and as_of_time.tzinfo is None:
-        raise InvalidInput("as_of_time has no time zone")
     page = await use_cases.replay_state(
         caller,
         scope,
         ReplayQuery(
             execution_id=parse_id(execution_id, what="execution_id"),
             point=Point(
-                event_id=parse_id(as_of_event_id, what="as_of_event_id") if as_of_event_id else 0,
-                stream_version=as_of_position,
-                time=as_of_time.astimezone(UTC) if as_of_time else None,
+                event_id=0 if as_of_event_id is None else parse_id(as_of_event_id, what="as_of_event_id"),
+                stream_version=as_of_position or 0,
+                time=to_utc(as_of_time, what="as_of_time") if as_of_time else None,
             ),
             projection=projection,
             resolve_payloads=resolve_payloads,
