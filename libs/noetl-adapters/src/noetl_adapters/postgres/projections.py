@@ -172,7 +172,7 @@ class PostgresProjections:
         return [_barrier(row) for row in await self._fetch("write_barriers", numbers(execution_ids))]
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log."""
+        """The log tells of it, or is about to."""
         await self._fetch("keep_barrier", execution_id, version)
 
     async def barriers(self, execution_id: int) -> list[Barrier]:

@@ -138,7 +138,7 @@ class ProjectionStore(Protocol):
         ...
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log: it stays."""
+        """The log tells of it, or is about to: it stays."""
         ...
 
     async def barriers(self, execution_id: int) -> list[Barrier]:

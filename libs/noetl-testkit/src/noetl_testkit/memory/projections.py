@@ -244,7 +244,7 @@ class InMemoryProjections:
         return written
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log."""
+        """The log tells of it, or is about to."""
         self._check()
         self.kept_barriers.add((execution_id, version))
 
