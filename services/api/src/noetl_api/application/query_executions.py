@@ -157,8 +157,12 @@ class QueryExecutions:
 
 
 def _state_of(view: ExecutionView | None, execution_id: int) -> State:
-    """What was projected, to be folded on; an empty state if it cannot be, or was folded with another registry."""
-    if view is not None and view.upcasters == UPCASTERS.digest:
+    """What was projected, to be folded on; an empty state if it cannot be, or was folded with another registry.
+
+    An older projector does not say with which. That is shown and not stored, so the difference will do: to fold each
+    from its first event, at every look, is what api can afford for a few and not for all.
+    """
+    if view is not None and view.upcasters in ("", UPCASTERS.digest):
         try:
             state = read_state(view.state)
         except Corrupt:
