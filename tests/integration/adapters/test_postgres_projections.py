@@ -1,10 +1,11 @@
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
 from noetl_adapters.postgres.connection_pool import ConnectionPool
 from noetl_adapters.postgres.migrate import migrate
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import PATIENT, open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_adapters.postgres.surface_tables import KEYS, TABLES
@@ -12,7 +13,13 @@ from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.surfaces.shapes import Surface
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
-from noetl_testkit.compliance.projections import SCOPE, ProjectionStoreCompliance, projected, running
+from noetl_testkit.compliance.projections import (
+    OTHER_REGISTRY,
+    SCOPE,
+    ProjectionStoreCompliance,
+    projected,
+    running,
+)
 from noetl_testkit.compliance.snapshots import SnapshotStoreCompliance
 from noetl_testkit.histories import EXECUTION, History, choices, initialized, two_steps
 from noetl_testkit.telling_histories import telling_history
@@ -70,6 +77,26 @@ async def test_a_row_that_the_database_cannot_hold_refuses_the_batch_and_leaves_
         await projections.write([good, bad])
 
     assert await projections.versions([EXECUTION, EXECUTION + 1]) == {}
+
+
+async def test_nobody_waits_for_what_is_written_together_and_takes_long(
+    projections: PostgresProjections, dsn: str
+) -> None:
+    history, other = two_steps(History()), two_steps(History(EXECUTION + 1))
+    await projections.write([projected(history, through=9, upcasters=OTHER_REGISTRY), projected(other, through=9)])
+    await projections.write_barriers([EXECUTION])
+    patient = await open_pool(dsn + AS_PROJECTOR, min_size=0, max_size=1, application_name="test", settings=PATIENT)
+
+    async with patient, PostgresProjections(patient).together() as aside:
+        await aside.write([projected(history, through=4, replaces=9)])
+        async with asyncio.timeout(2.5):  # locks are waited for longer
+            await projections.write_barriers([EXECUTION, EXECUTION + 1])
+            await projections.write([projected(other, after=9)])
+            seen = await projections.versions([EXECUTION, EXECUTION + 1])
+        await aside.write([projected(history, after=4)])
+
+    assert seen == {EXECUTION: 9, EXECUTION + 1: 18}
+    assert await projections.versions([EXECUTION]) == {EXECUTION: 18}
 
 
 async def test_a_state_of_another_form_is_no_state_and_its_row_still_counts(

@@ -22,6 +22,7 @@ from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
+from noetl_projector.application.remake_rows import RemakeRows
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
@@ -81,10 +82,21 @@ class Process:
             ),
             metrics=counts,
         )
+        self.now = 0.0
+        self.remakes = RemakeRows(
+            store,
+            log,
+            store_rows,
+            troubles=self.troubles,
+            metrics=counts,
+            upcasters=upcasters,
+            clock=lambda: self.now,
+        )
         self.project = ProjectBatch(
             store,
             ReadMissing(log, store, counts),
             store_rows,
+            self.remakes,
             owns=lambda shard: shard in self.epochs,
             known=self.known,
             troubles=self.troubles,
@@ -110,12 +122,18 @@ class Process:
         self.epochs.pop(shard, None)
         self.known.forget_shards({shard})
         self.troubles.forget_shards({shard})
+        self.remakes.forget_shards({shard})
         self.compare.forget_shards({shard})
 
     async def take(self, *events: StoredEvent, execution_id: int = EXECUTION) -> None:
         """Project events of one execution as one batch."""
         shard = shard_of(execution_id, 64)
         await self.project([Wanted(execution_id=execution_id, shard=shard, events=events)])
+
+    async def remake(self) -> None:
+        """What waits to be made again and may be tried now."""
+        for is_long in (False, True):
+            await self.remakes.make_due(is_long=is_long)
 
     def version(self, execution_id: int = EXECUTION) -> int:
         """Of the stored row; 0 if there is none."""

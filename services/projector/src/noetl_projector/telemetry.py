@@ -92,6 +92,9 @@ class ProjectorMetrics:
             "Executions made again from the log, because what was stored of them was folded by other rules.",
             ("reason",),
         )
+        self.to_remake = metrics.gauge(
+            "noetl_projector_states_to_remake", "Executions that wait to be made again from the log."
+        )
         self.stale_records = metrics.counter(
             "noetl_projector_projection_stale_records_total",
             "Rows not written because newer ones were there, by surface.",

@@ -11,8 +11,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 import asyncpg
 
@@ -26,6 +27,33 @@ Networks forget connections that are silent for some minutes, without a word: a 
 """
 SETTLE_SECONDS: Final = 5.0
 """How long a cancelled query may take to end on the server: as long as any transaction there may last."""
+
+
+class Connections(Protocol):
+    """Whoever lends connections: any of many, or always the one whose transaction is open."""
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+        """`async with` gives a connection."""
+        ...
+
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """Rows of one statement."""
+        ...
+
+
+class OneConnection:
+    """Lends a connection that somebody has: what is done with it is part of the transaction that is open on it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def acquire(self) -> AbstractAsyncContextManager[Connection]:
+        """Always the same."""
+        return nullcontext(self._connection)
+
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        rows: list[asyncpg.Record] = await self._connection.fetch(query, *arguments)
+        return rows
 
 
 class ConnectionPool:

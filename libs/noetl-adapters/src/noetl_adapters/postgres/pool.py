@@ -23,6 +23,13 @@ SESSION_SETTINGS: Mapping[str, str] = {
 }
 """The defaults of the time limits are none: a stopped process would hold its locks for ever."""
 
+PATIENT: Mapping[str, str] = {
+    "statement_timeout": "30s",
+    "transaction_timeout": "600s",
+    "idle_in_transaction_session_timeout": "15s",
+}
+"""For what one process does aside, with rows that nobody else writes: it may take long, but not hang."""
+
 LOOKUPS: Mapping[str, str] = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 """For pools whose statements all find rows by index: planned once a session, instead of anew for each argument."""
 
@@ -41,6 +48,7 @@ async def open_pool(
     max_size: int,
     application_name: str,
     connect_timeout: float = 10.0,
+    command_timeout: float = 10.0,
     settings: Mapping[str, str] | None = None,
 ) -> ConnectionPool:
     """A pool whose sessions have time limits; fails as `Unavailable` when the server is away."""
@@ -48,7 +56,7 @@ async def open_pool(
         asyncpg.connect,
         dsn,
         timeout=connect_timeout,
-        command_timeout=10.0,
+        command_timeout=command_timeout,
         server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
     )
     pool = ConnectionPool(connect, min_size=min_size, max_size=max_size)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -27,7 +28,7 @@ from noetl_core.state_json import decode_state
 from noetl_core.surfaces.shapes import Row, Surface
 
 from noetl_adapters.postgres.arrays import numbers
-from noetl_adapters.postgres.connection_pool import ConnectionPool
+from noetl_adapters.postgres.connection_pool import Connections, OneConnection
 from noetl_adapters.postgres.pool import REFUSED_ROWS, translated
 from noetl_adapters.postgres.projection_rows import execution_row
 from noetl_adapters.postgres.queries import load_queries
@@ -40,7 +41,7 @@ _NO_ROWS: Mapping[str, Row] = {}
 class PostgresProjections:
     """Port `ProjectionStore`, over tables that only the projector's role may write."""
 
-    def __init__(self, pool: ConnectionPool) -> None:
+    def __init__(self, pool: Connections) -> None:
         self._pool = pool
         self._sql = load_queries("projections.sql")
         self._statements: dict[tuple[Surface, ...], str] = {}
@@ -77,6 +78,12 @@ class PostgresProjections:
             raise InvalidInput(f"the database refuses a projection: {exc}") from exc
         return Written(projected_at=projected_at, refused=refused)
 
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[PostgresProjections]:
+        """One transaction, for as long as the pool's sessions allow; a write in it is a savepoint."""
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
+            yield PostgresProjections(OneConnection(connection))
+
     async def _written(
         self,
         connection: asyncpg.Connection,
@@ -85,7 +92,8 @@ class PostgresProjections:
         documents: Sequence[str],
     ) -> list[asyncpg.Record]:
         replacing = [
-            (one.state.execution.execution_id, one.epoch, one.replaces, one.state.stream_version)
+            # No barrier is beyond what replaces the row in the end, whatever comes first on the way there.
+            (one.state.execution.execution_id, one.epoch, one.replaces, max(one.replaces, one.state.stream_version))
             for one in executions
             if one.replaces
         ]
@@ -164,7 +172,7 @@ class PostgresProjections:
         return [_barrier(row) for row in await self._fetch("write_barriers", numbers(execution_ids))]
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log."""
+        """The log tells of it, or is about to."""
         await self._fetch("keep_barrier", execution_id, version)
 
     async def barriers(self, execution_id: int) -> list[Barrier]:

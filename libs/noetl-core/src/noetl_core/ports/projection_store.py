@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -102,9 +103,13 @@ class ProjectionStore(Protocol):
 
         A row that continues another one is refused when that one is gone, since its commands would be incomplete; and
         when that one was folded with another registry, since half of its rows would be read otherwise than the rest.
-        Only one that replaces it is taken then: all rows of the execution go in the same transaction, and its version
-        may be an earlier one.
+        Only one that replaces it is taken then: all rows of the execution go in the same transaction. Its version may
+        be an earlier one on the way of several writes `together`, the last of which is beyond it.
         """
+        ...
+
+    def together(self) -> AbstractAsyncContextManager[ProjectionStore]:
+        """A store of which others see everything at once in the end, or nothing if the block raises."""
         ...
 
     async def find_objects(self, keys: Mapping[int, Collection[str]]) -> Mapping[int, Mapping[str, Row]]:
@@ -133,7 +138,7 @@ class ProjectionStore(Protocol):
         ...
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log: it stays."""
+        """The log tells of it, or is about to: it stays."""
         ...
 
     async def barriers(self, execution_id: int) -> list[Barrier]:

@@ -10,7 +10,7 @@ import pytest
 from noetl_core.children.events import ChildStarted, ExecutionCascaded
 from noetl_core.commands.events import CommandIssued
 from noetl_core.deadlines.events import DeadlinePassed
-from noetl_core.errors import InvalidInput
+from noetl_core.errors import InvalidInput, Unavailable
 from noetl_core.execution_view import execution_view
 from noetl_core.executions.events import (
     ExecutionCancelled,
@@ -213,16 +213,12 @@ class ProjectionStoreCompliance(ABC):
 
         outcome = await store.write([projected(history, replaces=20), projected(other, after=9)])
 
-        replayed = SurfaceFold(empty(EXECUTION))
-        replayed.add_all(history.recorded)
         assert outcome.refused == {}
-        assert await stored_rows(store, EXECUTION) == {
-            surface: {key: rows[key] for key in in_order(rows)} for surface, rows in replayed.changed().items()
-        }
+        assert await stored_rows(store, EXECUTION) == rows_of_replay(history)
         assert (await store.load([EXECUTION]))[EXECUTION].upcasters == UPCASTERS.digest
         assert await store.versions([other.execution_id]) == {other.execution_id: len(other.stored)}
 
-    async def test_a_row_that_replaces_another_one_may_go_back_and_takes_its_barrier_along(
+    async def test_what_is_written_together_is_seen_at_once_and_its_steps_by_nobody(
         self, store: ProjectionStore
     ) -> None:
         history = two_steps(History())
@@ -232,15 +228,32 @@ class ProjectionStoreCompliance(ABC):
             if version == 4:
                 await store.keep_barrier(EXECUTION, 4)
 
-        outcome = await store.write([projected(history, through=9, replaces=18)])
-        left = [one.version for one in await store.barriers(EXECUTION)]
-        await store.write([projected(history, after=9)])
+        async with store.together() as aside:
+            first = await aside.write([projected(history, through=9, replaces=18)])
+            seen = await store.versions([EXECUTION]), await aside.versions([EXECUTION])
+            last = await aside.write([projected(history, after=9)])
         await store.write_barriers([EXECUTION])
 
-        assert outcome.refused == {}
-        assert left == [4]
-        assert await store.versions([EXECUTION]) == {EXECUTION: 18}
+        assert first.refused == last.refused == {}
+        assert seen == ({EXECUTION: 18}, {EXECUTION: 9})
+        assert (await store.load([EXECUTION]))[EXECUTION].upcasters == UPCASTERS.digest
+        assert await stored_rows(store, EXECUTION) == rows_of_replay(history)
         assert [one.version for one in await store.barriers(EXECUTION)] == [4, 18]
+
+    async def test_of_what_was_to_be_written_together_nothing_stays_if_the_last_of_it_fails(
+        self, store: ProjectionStore
+    ) -> None:
+        history = two_steps(History())
+        await store.write([projected(history, through=9, upcasters=OTHER_REGISTRY)])
+        before = await stored_rows(store, EXECUTION)
+
+        with pytest.raises(Unavailable):
+            async with store.together() as aside:
+                await aside.write([projected(history, through=4, replaces=9)])
+                raise Unavailable("the log is away")
+
+        assert await stored_rows(store, EXECUTION) == before
+        assert await store.versions([EXECUTION]) == {EXECUTION: 9}
 
     async def test_only_the_row_that_was_looked_at_is_replaced_and_not_by_a_deposed_owner(
         self, store: ProjectionStore
@@ -597,6 +610,13 @@ async def stored_rows(store: ProjectionStore, execution_id: int) -> dict[Surface
     for one in await all_rows(store, [execution_id], limit=3):
         found[one.surface][one.key] = one.row()
     return found
+
+
+def rows_of_replay(history: History) -> dict[Surface, dict[str, Row]]:
+    """All rows of a history, in the order in which they are listed."""
+    replayed = SurfaceFold(empty(history.execution_id))
+    replayed.add_all(history.recorded)
+    return {surface: {key: rows[key] for key in in_order(rows)} for surface, rows in replayed.changed().items()}
 
 
 def state_after(history: History) -> State:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -110,12 +111,23 @@ class InMemoryProjections:
         for rows in self.rows.values():
             for key in [key for key in rows if key[0] == execution_id]:
                 del rows[key]
-        known = self.closed.get(execution_id, [])
-        self.closed[execution_id] = [
-            barrier
-            for barrier in known
-            if barrier.version <= one.state.stream_version or (execution_id, barrier.version) in self.kept_barriers
-        ]
+
+    @asynccontextmanager
+    async def together(self) -> AsyncIterator[InMemoryProjections]:
+        """Of a copy, what was written becomes everybody's in the end."""
+        self._check()
+        draft = InMemoryProjections(now=self._now)
+        draft.executions = dict(self.executions)
+        draft.rows = {surface: dict(rows) for surface, rows in self.rows.items()}
+        draft.unholdable, draft.most_rows = self.unholdable, self.most_rows
+        yield draft
+        self._check()
+        self.writes += 1
+        changed = {key for key, row in draft.executions.items() if self.executions.get(key) is not row}
+        self.executions.update({key: draft.executions[key] for key in changed})
+        for surface, rows in self.rows.items():
+            others = {key: data for key, data in rows.items() if key[0] not in changed}
+            self.rows[surface] = others | {key: data for key, data in draft.rows[surface].items() if key[0] in changed}
 
     def _refusal(self, one: ProjectedExecution) -> Refusal | None:
         stored = self.executions.get(one.state.execution.execution_id)
@@ -232,7 +244,7 @@ class InMemoryProjections:
         return written
 
     async def keep_barrier(self, execution_id: int, version: int) -> None:
-        """It was told in the log."""
+        """The log tells of it, or is about to."""
         self._check()
         self.kept_barriers.add((execution_id, version))
 

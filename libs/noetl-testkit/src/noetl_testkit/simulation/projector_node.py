@@ -20,6 +20,7 @@ from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
+from noetl_projector.application.remake_rows import RemakeRows
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.application.version_signals import VersionSignals
@@ -104,10 +105,13 @@ class ProjectorNode:
             snapshots=self._snapshots,
             metrics=told,
         )
+        # Nobody runs it: all projectors here are of one release, and nothing is ever to be made again.
+        self._remakes = RemakeRows(store, log, rows, troubles=self._troubles, metrics=told, clock=place.loop.time)
         self._project = ProjectBatch(
             store,
             ReadMissing(log, store, told),
             rows,
+            self._remakes,
             owns=lambda shard: epoch(shard) is not None,
             known=self._known,
             troubles=self._troubles,
@@ -137,6 +141,7 @@ class ProjectorNode:
     def _lost(self, lost: frozenset[int]) -> None:
         self._known.forget_shards(lost)
         self._troubles.forget_shards(lost)
+        self._remakes.forget_shards(lost)
         self._compare.forget_shards(lost)
         self._changed()
 

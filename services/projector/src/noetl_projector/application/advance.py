@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from noetl_core.envelope import StoredEvent
 from noetl_core.fold import State
@@ -17,15 +16,6 @@ from noetl_servicekit.tracing import span
 from opentelemetry.trace import Span
 
 from noetl_projector.application.fold_events import Folded, fold_on, follows
-
-
-class Remade(StrEnum):
-    """What is stored cannot be folded on."""
-
-    FORMAT = "format"
-    """Another release wrote the state in another form."""
-    REGISTRY = "registry"
-    """Old events were read by other upcasters, or nobody knows by which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +42,10 @@ class Advance:
 
     wanted: Wanted
     base: State
-    row_version: int
-    """Of the stored row: above the base's if that is not folded on, but made again from the start."""
-    fresh: list[StoredEvent]
+    fresh: Sequence[StoredEvent]
     upcasters: Upcasters = UPCASTERS
-    remade: Remade | None = None
-    """Why the stored row is not folded on."""
+    known_version: int = 0
+    """Of the stored row, if that is not folded on, but made again from the start."""
 
     @property
     def execution_id(self) -> int:
@@ -82,7 +70,7 @@ class Advance:
 
     def begin(self, objects: Mapping[str, Row]) -> Folded:
         """Nothing folded yet."""
-        return Folded.on(self.base, objects, upcasters=self.upcasters, known_version=self.row_version)
+        return Folded.on(self.base, objects, upcasters=self.upcasters, known_version=self.known_version)
 
     def fold_in_hand(self, objects: Mapping[str, Row]) -> Folded:
         """The state after the events in hand, which change these business objects and no others that are stored."""

@@ -59,24 +59,40 @@ class Barriers:
             return
         execution_id = after.execution.execution_id
         known = self._moved.get(execution_id)
-        self._moved[execution_id] = _Moved(state=after, since=known.since if known else oldest_ingest)
+        self._moved[execution_id] = _Moved(state=after, since=(known.since if known else None) or oldest_ingest)
 
     async def close(self) -> None:
-        """Write the barriers that are due; what cannot be written or told now is tried again the next time."""
+        """Write the barriers that are due and tell of them; what cannot be done now is tried again the next time."""
+        await self.write()
+        await self.tell()
+
+    async def write(self) -> None:
+        """The barriers of all that moved; raises while the database is away."""
         while self._moved:
             together = dict(list(self._moved.items())[:AT_ONCE])
-            written = await self._store.write_barriers(list(together))
-            for execution_id, moved in together.items():
-                if self._moved.get(execution_id) is moved:
-                    del self._moved[execution_id]
-                else:  # It went on meanwhile, beyond what is closed or not: the next barrier says.
-                    self._moved[execution_id] = replace(self._moved[execution_id], since=None)
+            for execution_id in together:  # What moves from here on has its own oldest event.
+                del self._moved[execution_id]
+            try:
+                written = await self._store.write_barriers(list(together))
+            except BaseException:
+                self._put_back(together)
+                raise
             self._note(together, written)
             if len(together) < AT_ONCE:
                 break
+
+    async def tell(self) -> None:
+        """In the logs of those that are due, up to the first that cannot be told now: nor could the others, likely."""
         for execution_id, (state, barrier) in list(self._untold.items()):
-            if await self._tell(state, barrier):
-                self._untold.pop(execution_id, None)
+            if not await self._tell(state, barrier):
+                self._untold[execution_id] = self._untold.pop(execution_id)  # another one is the first the next time
+                return
+            self._untold.pop(execution_id, None)
+
+    def _put_back(self, moved: Mapping[int, _Moved]) -> None:
+        for execution_id, one in moved.items():
+            later = self._moved.get(execution_id, one)
+            self._moved[execution_id] = replace(later, since=one.since or later.since)
 
     def _note(self, moved: Mapping[int, _Moved], written: Iterable[Barrier]) -> None:
         oldest: dict[int, float] = {}
@@ -100,6 +116,8 @@ class Barriers:
             return True
         fence = Fence(role=ROLE, shard=barrier.shard, epoch=epoch)
         request = checkpoint_request(state, position=barrier.version, last_event_id=barrier.last_event_id, fence=fence)
+        # Kept before it is told: should this process end in between, the log does not name one that goes.
+        await self._store.keep_barrier(barrier.execution_id, barrier.version)
         try:
             await self._log.append(request)
         except Fenced:
@@ -110,5 +128,4 @@ class Barriers:
                 logger.debug("projector.checkpoint_refused", execution_id=str(barrier.execution_id), code=exc.code)
             return not exc.retryable
         self._metrics.checkpoints_told.inc()
-        await self._store.keep_barrier(barrier.execution_id, barrier.version)
         return True

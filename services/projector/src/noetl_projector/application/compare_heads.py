@@ -20,6 +20,8 @@ logger = get_logger()
 
 HEADS_PAGE: Final = 1000
 EXECUTIONS_A_BATCH: Final = 50
+BATCHES_A_TURN: Final = 3
+"""For one long history, before everything else has its turn."""
 OVERLAP: Final = timedelta(seconds=15)
 """Transactions last at most 5 s, so no head that committed late can hide behind this."""
 QUICK_OVERLAP: Final = timedelta(seconds=1)
@@ -51,6 +53,8 @@ class CompareHeads:
         self._checkpoints = checkpoints
         self._compared_to: dict[int, datetime] = {}
         self._glanced_to: datetime | None = None
+        self._unfinished: dict[int, Wanted] = {}
+        """Long histories that are on their way; they are among the troubles too, should this be lost."""
         self._stuck: dict[int, tuple[int, datetime]] = {}
         """Since when an execution in trouble has been behind: the next owner has to look at it again."""
 
@@ -64,9 +68,21 @@ class CompareHeads:
         """Whether there are shards that have not been taken over yet."""
         return not self._compared_to.keys() >= set(self._owned())
 
+    @property
+    def has_more(self) -> bool:
+        """Whether there are long histories to go on with, for which nobody need wait."""
+        return bool(self._unfinished)
+
+    async def go_on(self, *, beat: Callable[[], None] = lambda: None) -> None:
+        """A turn for some of the long histories; those whose turn was longest ago come first."""
+        together = list(self._unfinished.values())[:EXECUTIONS_A_BATCH]
+        for one in together:
+            del self._unfinished[one.execution_id]
+        await self._bring_up(together, await self._versions([one.execution_id for one in together]), beat)
+
     async def __call__(self, *, bus_is_away: bool = False, beat: Callable[[], None] = lambda: None) -> None:
         """Compare once; raises while api or the database is away, and then the next time starts where this one did."""
-        await self._retry()
+        await self._retry(beat)
         owned = frozenset(self._owned())
         gained = owned - self._compared_to.keys()
         if gained:
@@ -89,14 +105,15 @@ class CompareHeads:
             await self._catch_up(page.heads, beat)
         self._glanced_to = began
 
-    async def _retry(self) -> None:
+    async def _retry(self, beat: Callable[[], None]) -> None:
         retry = [
             Wanted(execution_id=execution_id, shard=trouble.shard, target=trouble.target)
             for execution_id, trouble in self._troubles.to_retry().items()
+            if execution_id not in self._unfinished
         ]
         for start in range(0, len(retry), EXECUTIONS_A_BATCH):
             together = retry[start : start + EXECUTIONS_A_BATCH]
-            await self._bring_up(together, await self._versions([one.execution_id for one in together]))
+            await self._bring_up(together, await self._versions([one.execution_id for one in together]), beat)
 
     async def _take_over(self, gained: frozenset[int], beat: Callable[[], None]) -> None:
         """Begin where the last owner of each shard left off; a shard that nobody ever compared is compared whole."""
@@ -145,24 +162,21 @@ class CompareHeads:
             if versions[head.execution_id] < head.version
         ]
         for start in range(0, len(behind), EXECUTIONS_A_BATCH):
-            beat()
-            await self._bring_up(behind[start : start + EXECUTIONS_A_BATCH], versions)
+            await self._bring_up(behind[start : start + EXECUTIONS_A_BATCH], versions, beat)
         return len(behind)
 
-    async def _bring_up(self, wanted: Sequence[Wanted], versions: dict[int, int]) -> None:
-        """A long history takes several batches; whoever makes no progress is among the troubles by then.
-
-        A row that went back is on its way too: it is made again from the first event.
-        """
-        while wanted:
+    async def _bring_up(self, wanted: Sequence[Wanted], versions: dict[int, int], beat: Callable[[], None]) -> None:
+        """A long history takes several batches and turns; whoever makes no progress is among the troubles by then."""
+        for _ in range(BATCHES_A_TURN):
+            if not wanted:
+                return
+            beat()
             reached = await self._project(wanted)
             wanted = [
-                one
-                for one in wanted
-                if 0 < (version := reached.get(one.execution_id, 0)) < one.target
-                and version != versions[one.execution_id]
+                one for one in wanted if versions[one.execution_id] < reached.get(one.execution_id, 0) < one.target
             ]
             versions.update(reached)
+        self._unfinished.update({one.execution_id: one for one in wanted})
 
     async def _versions(self, execution_ids: Sequence[int]) -> dict[int, int]:
         """Those of the rows; 0 where there is none."""

@@ -32,8 +32,6 @@ class Folded:
     """Of what is news."""
     failure: str = ""
     failed_version: int = 0
-    cut_off: bool = False
-    """Whether more follows than is folded at once."""
 
     @classmethod
     def on(

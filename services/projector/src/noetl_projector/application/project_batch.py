@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from noetl_core.fold import empty
-from noetl_core.ports.projection_store import ProjectionStore, StoredProjection
+from noetl_core.ports.projection_store import ProjectionStore
 from noetl_core.upcasting.registry import Upcasters
 from noetl_core.upcasting.releases import UPCASTERS
 
-from noetl_projector.application.advance import Advance, Remade, Wanted
+from noetl_projector.application.advance import Advance, Wanted
 from noetl_projector.application.fold_events import Folded, mentioned_objects, unseen
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.read_missing import ReadMissing
+from noetl_projector.application.remake_rows import RemakeRows
 from noetl_projector.application.store_rows import StoreRows, Unholdable
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.telemetry import ProjectorMetrics
@@ -29,6 +30,7 @@ class ProjectBatch:
         store: ProjectionStore,
         read_missing: ReadMissing,
         store_rows: StoreRows,
+        remakes: RemakeRows,
         *,
         owns: Callable[[int], bool],
         known: KnownStates,
@@ -41,6 +43,7 @@ class ProjectBatch:
         self._store = store
         self._read_missing = read_missing
         self._store_rows = store_rows
+        self._remakes = remakes
         self._owns = owns
         self._known = known
         self._troubles = troubles
@@ -87,6 +90,7 @@ class ProjectBatch:
 
     async def _due(self, wanted: Sequence[Wanted]) -> list[Advance]:
         """Those of which something is missing, each with the state that it continues."""
+        wanted = [one for one in wanted if not self._waits_to_be_remade(one)]
         unknown = [
             one.execution_id
             for one in wanted
@@ -95,36 +99,34 @@ class ProjectBatch:
         stored = await self._store.load(unknown) if unknown else {}
         due: list[Advance] = []
         for one in wanted:
-            state = self._known.get(one.execution_id)
-            row_version, remade = (state.stream_version if state is not None else 0), None
-            if (row := stored.get(one.execution_id)) is not None:
-                state, row_version, remade = row.state, row.stream_version, self._remade(row)
-            fresh = unseen(one.events, row_version)
+            row = stored.get(one.execution_id)
+            state = row.state if row is not None else self._known.get(one.execution_id)
+            version = row.stream_version if row is not None else state.stream_version if state is not None else 0
+            fresh = unseen(one.events, version)
             self._metrics.events_stale.inc(len(one.events) - len(fresh))
-            advance = Advance(
-                wanted=one,
-                base=state if state is not None and remade is None else empty(one.execution_id),
-                row_version=row_version,
-                fresh=fresh,
-                upcasters=self._upcasters,
-                remade=remade,
-            )
-            if advance.target > row_version:
-                due.append(advance)
+            target = max(one.target, fresh[-1].stream_version if fresh else 0)
+            if target <= version:
+                self._troubles.settle(one.execution_id, version=version)
+            elif row is not None and (reason := self._remakes.needed(row)) is not None:
+                self._remakes.want(one.execution_id, shard=one.shard, row_version=version, target=target, reason=reason)
+                self._troubles.wait(one.execution_id, shard=one.shard, target=target)
             else:
-                self._troubles.settle(one.execution_id, version=row_version)
+                base = state if state is not None else empty(one.execution_id)
+                due.append(Advance(wanted=one, base=base, fresh=fresh, upcasters=self._upcasters))
         return due
 
-    def _remade(self, row: StoredProjection) -> Remade | None:
-        """Why a row is not folded on: what follows would be read by other rules than what is in it."""
-        if row.upcasters != self._upcasters.digest:
-            return Remade.REGISTRY
-        return Remade.FORMAT if row.state is None else None
+    def _waits_to_be_remade(self, one: Wanted) -> bool:
+        if one.execution_id not in self._remakes:
+            return False
+        target = max(one.target, *(event.stream_version for event in one.events), 0)
+        self._remakes.moved(one.execution_id, target)
+        self._troubles.wait(one.execution_id, shard=one.shard, target=target)
+        return True
 
     def _settle(self, one: Advance, result: Folded, stored: Mapping[int, int | Unholdable]) -> int:
         """Note what is still missing and why; returns the version of the row."""
-        outcome = stored.get(one.execution_id, one.row_version)
-        version = one.row_version if isinstance(outcome, Unholdable) else outcome
+        outcome = stored.get(one.execution_id, one.base.stream_version)
+        version = one.base.stream_version if isinstance(outcome, Unholdable) else outcome
         reason = outcome.message if isinstance(outcome, Unholdable) else result.failure
         if reason:
             self._metrics.projection_errors.labels(str(one.shard)).inc()

@@ -10,7 +10,6 @@ from noetl_core.errors import NoetlError
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.projection_store import ProjectionStore
 from noetl_core.surfaces.shapes import Row
-from noetl_core.values import replace
 
 from noetl_projector.application.advance import Advance
 from noetl_projector.application.fold_events import Folded, fold_on, follows, mentioned_objects
@@ -19,11 +18,6 @@ from noetl_projector.telemetry import ProjectorMetrics
 READ_PAGE: Final = 500
 MAX_READ_EVENTS: Final = 1_000
 """Of one execution in one batch, so that a long history delays its neighbours by a moment only."""
-MAX_REMADE_EVENTS: Final = 5_000
-"""Of one that is made again from its first event: what is longer goes back to here, and on from there in steps.
-
-Rows that are whole take the place of those that there were, in one transaction, and that may not take long.
-"""
 CONCURRENT_READS: Final = 8
 
 
@@ -57,9 +51,8 @@ class _Batch:
     async def _fold(self, one: Advance) -> Folded:
         objects: dict[str, Row] = {}
         folded = one.begin(objects)
-        most = MAX_READ_EVENTS if one.remade is None else MAX_REMADE_EVENTS
         # Who could not reach the log once need not try for all the others, each of whom would wait as long.
-        while not self._log_is_away and not folded.failure and folded.events < most:
+        while not self._log_is_away and not folded.failure and folded.events < MAX_READ_EVENTS:
             version = folded.state.stream_version
             if version >= one.target:
                 break
@@ -79,4 +72,4 @@ class _Batch:
             if one.base.stream_version and (keys := mentioned_objects(page.events, one.upcasters) - objects.keys()):
                 objects.update((await self._store.find_objects({one.execution_id: keys})).get(one.execution_id, {}))
             folded = fold_on(folded, page.events)
-        return replace(folded, cut_off=not folded.failure and folded.events >= most)
+        return folded

@@ -9,9 +9,8 @@ from noetl_core.errors import NoetlError
 from noetl_core.fold import prune
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, Written
 from noetl_core.surfaces.shapes import Surface
-from noetl_servicekit.logging import get_logger
 
-from noetl_projector.application.advance import Advance, Remade
+from noetl_projector.application.advance import Advance
 from noetl_projector.application.barriers import Barriers
 from noetl_projector.application.checkpoints import Checkpoints
 from noetl_projector.application.fold_events import Folded
@@ -19,8 +18,6 @@ from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.version_signals import Announces
 from noetl_projector.telemetry import ProjectorMetrics
-
-logger = get_logger()
 
 
 class Unholdable(NoetlError):
@@ -36,8 +33,6 @@ MAX_ROWS: Final = 5_000
 
 The rows of one execution are written together however many they are: those of as many events as are folded at once.
 """
-MAX_LATE: Final = 3
-"""Executions of a batch that may fail to be made again in time before that counts as a store that is away."""
 
 
 class StoreRows:
@@ -69,8 +64,7 @@ class StoreRows:
 
     async def __call__(self, folded: Sequence[tuple[Advance, Folded]]) -> Mapping[int, int | Unholdable]:
         """The versions that the rows have now, of those that were to be written; raises while the store is away."""
-        all_due = [(one, result, row) for one, result in folded if (row := self._row(one, result)) is not None]
-        due, remade = [one for one in all_due if not one[2].replaces], [one for one in all_due if one[2].replaces]
+        due = [(one, result, row) for one, result in folded if (row := self.row(one, result)) is not None]
         reached: dict[int, int | Unholdable] = {}
         while due:
             # All in one transaction, unless that was too much to be written in time before.
@@ -78,25 +72,10 @@ class StoreRows:
             together, due = due[:count], due[count:]
             outcomes = await self._write([row for _, _, row in together])
             for (one, result, row), outcome in zip(together, outcomes, strict=True):
-                reached[one.execution_id] = self._told(one, row, result, outcome)
-        failures = 0
-        for one, result, row in remade:
-            try:
-                (outcome,) = await self._write([row])
-            except NoetlError as exc:
-                # All rows that there were go with it, and there may be more than can go in time: nobody else is to wait
-                # for that. It is tried again with the heads.
-                failures += 1
-                if failures > MAX_LATE:
-                    raise
-                logger.warning(
-                    "projector.not_made_again",
-                    execution_id=str(one.execution_id),
-                    shard=row.shard,
-                    reason=exc.message,
-                )
-            else:
-                reached[one.execution_id] = self._told(one, row, result, outcome)
+                if isinstance(outcome, Unholdable):
+                    reached[one.execution_id] = outcome
+                else:
+                    reached[one.execution_id] = self.tell(one, row, result, outcome)
         return reached
 
     def _how_many(self, rows: Sequence[ProjectedExecution]) -> int:
@@ -108,23 +87,20 @@ class StoreRows:
                 return max(count, 1)
         return len(rows)
 
-    def _told(self, one: Advance, row: ProjectedExecution, result: Folded, outcome: Outcome) -> int | Unholdable:
-        if isinstance(outcome, Unholdable):
-            return outcome
-        refusal = outcome.refused.get(row.state.execution.execution_id)
+    def tell(self, one: Advance, row: ProjectedExecution, result: Folded, written: Written) -> int:
+        """Everybody who is to know what became of a row; returns the version that is stored now."""
+        refusal = written.refused.get(one.execution_id)
         if refusal is not None:
             self._was_refused(row, refusal)
             return refusal.stream_version
-        self._was_written(row, result, outcome)
-        if one.remade is not None:
-            self._was_remade(one, row.state.stream_version, one.remade)
+        self._was_written(row, result, written)
         self._barriers.moved(one.base, row.state, oldest_ingest=result.oldest_ingest)
         self._snapshots.moved(row.state, shard=row.shard)
         return row.state.stream_version
 
-    def _row(self, one: Advance, result: Folded) -> ProjectedExecution | None:
-        goes_back = one.remade is not None and result.cut_off
-        if result.state.stream_version <= one.row_version and not goes_back:
+    def row(self, one: Advance, result: Folded) -> ProjectedExecution | None:
+        """What there is to write, if anything, and if it is ours to write."""
+        if result.state.stream_version <= one.base.stream_version:
             return None
         epoch = self._epoch(one.shard)
         if epoch is None:  # lost while the log was read
@@ -137,7 +113,6 @@ class StoreRows:
             epoch=epoch,
             base_version=one.base.stream_version,
             upcasters=one.upcasters.digest,
-            replaces=one.row_version if one.remade is not None else 0,
         )
 
     async def _write(self, rows: Sequence[ProjectedExecution]) -> list[Outcome]:
@@ -149,8 +124,7 @@ class StoreRows:
         except NoetlError as exc:
             if exc.retryable:
                 self._metrics.errors.inc()
-                if not rows[0].replaces:  # else it is for what there was before that it takes long
-                    self._most_rows = max(sum(1 + sum(map(len, row.rows.values())) for row in rows) // 2, 1)
+                self._most_rows = max(sum(1 + sum(map(len, row.rows.values())) for row in rows) // 2, 1)
                 raise
             if len(rows) == 1:
                 return [Unholdable(exc.message)]
@@ -174,18 +148,6 @@ class StoreRows:
                 last_event_id=row.state.last_event_id,
                 projected_at=written.projected_at,
                 lag_seconds=lag_seconds,
-            )
-
-    def _was_remade(self, one: Advance, version: int, reason: Remade) -> None:
-        self._metrics.remade.labels(str(reason)).inc()
-        if version < one.row_version:  # Who looks at its row meanwhile sees an earlier time.
-            logger.info(
-                "projector.made_again_in_steps",
-                execution_id=str(one.execution_id),
-                shard=one.shard,
-                reason=str(reason),
-                version=version,
-                before=one.row_version,
             )
 
     def _was_refused(self, row: ProjectedExecution, refusal: Refusal) -> None:

@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
 from noetl_adapters.nats.connection import NatsConnection
 from noetl_adapters.nats.consumers import ConsumerSpec
 from noetl_adapters.nats.pull_consumer import NatsPullConsumer
-from noetl_adapters.postgres.pool import open_pool
+from noetl_adapters.postgres.pool import PATIENT, open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_contracts.channel import open_channel
@@ -34,6 +35,7 @@ from noetl_projector.application.keep_snapshots import KeepSnapshots
 from noetl_projector.application.known_states import KnownStates
 from noetl_projector.application.project_batch import ProjectBatch
 from noetl_projector.application.read_missing import ReadMissing
+from noetl_projector.application.remake_rows import RemakeRows
 from noetl_projector.application.store_rows import StoreRows
 from noetl_projector.application.troubles import Troubles
 from noetl_projector.bootstrap.queries import start_queries
@@ -81,6 +83,16 @@ class Projector:
                 application_name=group.settings.instance,
             )
         )
+        patient = await group.enter(
+            await open_pool(
+                settings.postgres_dsn,
+                min_size=0,
+                max_size=2,  # one for each lane
+                application_name=group.settings.instance,
+                command_timeout=30.0,
+                settings=PATIENT,
+            )
+        )
         channel = await group.enter(
             open_channel(
                 settings.api_address,
@@ -99,7 +111,7 @@ class Projector:
             metrics=self._metrics,
             interval=settings.snapshot_interval,
         )
-        self._compare = self._make_comparison(log, store)
+        self._compare = self._make_comparison(log, store, PostgresProjections(patient))
         self._pull = await self._open_consumer()
         self._ownership = ShardOwnership(
             leases,
@@ -131,7 +143,7 @@ class Projector:
         group.loop("query-process", queries.run)
         return queries
 
-    def _make_comparison(self, log: EventLog, store: ProjectionStore) -> CompareHeads:
+    def _make_comparison(self, log: EventLog, store: ProjectionStore, patient: ProjectionStore) -> CompareHeads:
         self._checkpoints = Checkpoints(store, self._metrics)
         self._barriers = Barriers(store, log, epoch=self._epoch, fenced=self._fenced, metrics=self._metrics)
         store_rows = StoreRows(
@@ -145,10 +157,12 @@ class Projector:
             snapshots=self._snapshots,
             metrics=self._metrics,
         )
+        self._remakes = RemakeRows(patient, log, store_rows, troubles=self._troubles, metrics=self._metrics)
         self._project = ProjectBatch(
             store,
             ReadMissing(log, store, self._metrics),
             store_rows,
+            self._remakes,
             owns=self._owns,
             known=self._known,
             troubles=self._troubles,
@@ -210,6 +224,8 @@ class Projector:
             ),
             max_silence_seconds=30.0 + 3 * settings.head_poll_seconds,
         )
+        for name, is_long in (("remakes", False), ("long-remakes", True)):
+            group.loop(name, partial(self._remakes.run, is_long=is_long), max_silence_seconds=90.0)
         group.loop("snapshots", self._snapshots.run, max_silence_seconds=60.0)
         group.loop(
             "checkpoints",
@@ -235,6 +251,7 @@ class Projector:
     def _shards_lost(self, lost: frozenset[int]) -> None:
         self._known.forget_shards(lost)
         self._troubles.forget_shards(lost)
+        self._remakes.forget_shards(lost)
         self._compare.forget_shards(lost)
         self._checkpoints.forget_shards(lost)
         self._metrics.forget_shards(lost)

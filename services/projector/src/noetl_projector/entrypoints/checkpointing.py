@@ -25,8 +25,9 @@ async def checkpoint_regularly(
     while True:
         beat()
         await asyncio.sleep(every_seconds)
-        await barriers.close()
+        await barriers.write()
         await checkpoints.flush()
+        await barriers.tell()  # last: it may have to wait for api, and needs nothing of the others
 
 
 async def write_last(checkpoints: Checkpoints, barriers: Barriers, *, seconds: float = LAST_SECONDS) -> None:

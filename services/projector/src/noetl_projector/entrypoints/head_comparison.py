@@ -28,9 +28,14 @@ async def compare_regularly(
         if compare.has_gained or clock() >= next_comparison:
             await compare(bus_is_away=bus_is_away(), beat=beat)
             next_comparison = clock() + every_seconds
-        elif bus_is_away():
-            await compare.glance(beat=beat)
+        else:
+            if compare.has_more:
+                await compare.go_on(beat=beat)
+            if bus_is_away():
+                await compare.glance(beat=beat)
         with suppress(TimeoutError):
             pause = away_every_seconds if bus_is_away() else max(next_comparison - clock(), 0.0)
+            if compare.has_more:
+                pause = 0.0
             async with asyncio.timeout(pause):
                 await hurry.wait()
