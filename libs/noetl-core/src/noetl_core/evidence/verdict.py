@@ -109,9 +109,8 @@ class HistoryCheck:
             try:
                 self._replay.take([event])
             except NoetlError as exc:
-                told = f"event {event.stream_version} cannot be folded: {exc.message}"
                 self.findings.append(
-                    Finding(code="event.not_folded", message=told, stream_version=event.stream_version)
+                    Finding(code="event.not_folded", message=exc.message, stream_version=event.stream_version)
                 )
 
     def end(self, head: Head) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent, verify_link
-from noetl_core.errors import Corrupt
+from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.fold import State, empty
 from noetl_core.recorded import record
 from noetl_core.replay.payload_uses import PayloadUses
@@ -127,10 +127,25 @@ class Replay:
             raise Corrupt(
                 f"version {event.stream_version} of execution {self._execution_id} does not follow the event before it"
             )
-        recorded = record(event, self._upcasters)
-        if recorded.envelope.execution_id != self._execution_id:
-            raise Corrupt(f"an event of execution {recorded.envelope.execution_id} among those of {self._execution_id}")
-        self._fold.add(recorded)
+        try:
+            recorded = record(event, self._upcasters)
+            if (whose := recorded.envelope.execution_id) != self._execution_id:
+                raise Corrupt(f"an event of execution {whose} among those of {self._execution_id}")
+            self._fold.add(recorded)
+        except Exception as exc:
+            # Whatever it is: what the log has is nobody's request, and whoever repairs it needs to know where it is.
+            reason = exc.message if isinstance(exc, NoetlError) else f"{type(exc).__name__}: {exc}"
+            where = f"version {event.stream_version} of execution {self._execution_id}"
+            raise Corrupt(f"{where} ({_named(event)}) cannot be folded: {reason}") from exc
         self._payloads.add(event.body)
         self._checksum = event.checksum
         self._reached_at = event.ingest_time
+
+
+def _named(event: StoredEvent) -> str:
+    """Which event it is, as far as it can be read."""
+    try:
+        envelope = event.envelope()
+    except Exception:
+        return "which cannot be read"
+    return f"event {envelope.event_id} of type {envelope.event_type!r}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import Corrupt, NoetlError
+from noetl_core.errors import Corrupt
 from noetl_core.fold import State
 from noetl_core.recorded import record
 from noetl_core.surfaces.shapes import Row, Surface
@@ -70,10 +71,8 @@ def mentioned_objects(events: Iterable[StoredEvent], upcasters: Upcasters = UPCA
     found: set[str] = set()
     for event in events:
         if _MENTIONS_OBJECT in event.body:
-            try:
+            with suppress(Exception):  # whoever folds it finds out; other executions of a batch do not pay for it
                 found |= touched_objects([record(event, upcasters)])
-            except NoetlError:
-                continue  # whoever folds it finds out
     return frozenset(found)
 
 
