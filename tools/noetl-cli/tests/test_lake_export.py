@@ -17,8 +17,9 @@ from noetl_adapters.lake.parquet_events import ParquetEvents
 from noetl_adapters.lake.write_slice import InlineSlices, write_slice
 from noetl_cli.lake.check import check_lake
 from noetl_cli.lake.export import Exported, LakeExport, Missing
+from noetl_core.canonical import sha256_hex
 from noetl_core.errors import AlreadyExists, Corrupt, Unavailable
-from noetl_core.lake.manifest import EVENTS, MANIFESTS, PENDING
+from noetl_core.lake.manifest import EVENTS, MANIFESTS, PENDING, LakeFile, Manifest, manifest_path, pending_path
 from noetl_core.lake.slices import Slice, WrittenSlice, cut
 from noetl_core.ports.event_log import Scope
 from noetl_testkit.compliance.event_log import ACME, RIVAL, note, request, start
@@ -310,3 +311,19 @@ async def test_a_lake_that_somebody_touched_is_told_from_one_that_nobody_did(tmp
 
 def _about(problems: Sequence[str], file: Path) -> list[str]:
     return [problem.partition(": ")[2] for problem in problems if file.name in problem]
+
+
+@pytest.mark.parametrize("path", ["../victim", "{outside}/victim"])
+async def test_a_manifest_cannot_have_an_export_write_outside_of_its_lake(tmp_path: Path, path: str) -> None:
+    victim, root = tmp_path / "victim", tmp_path / "lake"
+    victim.write_text("precious")
+    lake, data = DirectoryLake(root), b"owned"
+    lake.write(pending_path(1, sha256_hex(data)), data)
+    file = LakeFile(path=path.format(outside=tmp_path), rows=1, bytes=len(data), sha256=sha256_hex(data))
+    lake.create(manifest_path(1), Manifest(batch=1, scope="*", files=(file,)).to_bytes())
+
+    with pytest.raises(Corrupt, match="no place of a file of events"):
+        await export(await some_log(), lake)
+
+    assert victim.read_text() == "precious"
+    assert "no place of a file of events" in check_lake(lake, ParquetEvents()).problems[0]

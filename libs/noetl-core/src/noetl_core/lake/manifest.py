@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date as calendar_date
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from noetl_core.canonical import JsonObject, decode, encode, sha256_hex
-from noetl_core.errors import Corrupt
+from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.timestamps import format_time, parse_time
 
 SCHEMA_VERSION: Final = 1
@@ -17,6 +19,8 @@ MANIFESTS: Final = "_lake/batches"
 PENDING: Final = "_lake/pending"
 POSITIONS: Final = "_lake/positions"
 EVENTS: Final = "events"
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_EVENT_PATH: Final = re.compile(rf"{EVENTS}/tenant_id=([^/]+)/date=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +85,27 @@ class Manifest:
             fields: Any = decode(data)
             if fields["schema_version"] != SCHEMA_VERSION:
                 raise Corrupt(f"a manifest of version {fields['schema_version']!r} is not known to this release")
-            return cls(
-                batch=fields["batch"],
-                scope=fields["scope"],
-                files=tuple(LakeFile(**one) for one in fields["files"]),
-                positions={int(key): version for key, version in fields["positions"].items()},
-                positions_file=LakeFile(**fields["positions_file"]) if fields["positions_file"] else None,
-                scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] else None,
-                previous_sha256=fields["previous_sha256"],
+            manifest = cls(
+                batch=_number(fields["batch"], least=1),
+                scope=_text(fields["scope"]),
+                files=tuple(_file(one) for one in _list(fields["files"])),
+                positions={int(key): _number(version, least=1) for key, version in fields["positions"].items()},
+                positions_file=_file(fields["positions_file"]) if fields["positions_file"] is not None else None,
+                scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] is not None else None,
+                previous_sha256=_digest(fields["previous_sha256"]) if fields["previous_sha256"] != "" else "",
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as exc:
             raise Corrupt(f"the manifest of a batch cannot be read: {exc!r}") from exc
+        manifest._check_paths()
+        return manifest
+
+    def _check_paths(self) -> None:
+        """Whoever resumes gives files the places that stand here: none of them may be outside of the lake."""
+        for file in self.files:
+            if not is_event_path(file.path, self.batch, file.sha256):
+                raise Corrupt(f"batch {self.batch} has {file.path!r}, which is no place of a file of events")
+        if (kept := self.positions_file) is not None and kept.path != positions_path(self.batch, kept.sha256):
+            raise Corrupt(f"batch {self.batch} has {kept.path!r}, which is not where its positions stand")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +158,19 @@ def event_path(batch: int, sha256: str, *, tenant_id: str, date: str) -> str:
     return f"{EVENTS}/tenant_id={quote(tenant_id, safe='')}/date={date}/batch-{batch:012d}-{sha256}.parquet"
 
 
+def is_event_path(path: str, batch: int, sha256: str) -> bool:
+    """Whether `event_path` makes exactly this of a file's batch and digest, with some tenant and date."""
+    found = _EVENT_PATH.fullmatch(path)
+    if found is None:
+        return False
+    tenant_id, date = unquote(found[1]), found[2]
+    try:
+        calendar_date.fromisoformat(date)
+    except ValueError:
+        return False
+    return path == event_path(batch, sha256, tenant_id=tenant_id, date=date)
+
+
 def positions_path(batch: int, sha256: str) -> str:
     """Where the positions of all executions after a batch stand."""
     return f"{POSITIONS}/batch-{batch:012d}-{sha256}.parquet"
@@ -153,3 +180,36 @@ def never_counted(pending: Iterable[str], last: Manifest) -> list[str]:
     """Files of batches that others have written since: nobody will ever refer to them."""
     wanted = {pending_path(last.batch, one.sha256) for one in last.all_files}
     return sorted(path for path in pending if batch_of(path) <= last.batch and path not in wanted)
+
+
+def _file(fields: Any) -> LakeFile:
+    file = LakeFile(**fields)
+    _text(file.path)
+    _number(file.rows)
+    _number(file.bytes)
+    _digest(file.sha256)
+    return file
+
+
+def _number(value: Any, *, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{value!r} is no number from {least} on")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _digest(value: Any) -> str:
+    if _DIGEST.fullmatch(_text(value)) is None:
+        raise ValueError(f"{value!r} is no digest")
+    return _text(value)
