@@ -211,18 +211,51 @@ def test_the_last_events_cannot_be_cut_off_even_with_the_head(stack: LocalStack,
     last = events_of(stack, execution_id)[-1]
     with as_it_was(stack, execution_id):
         (head,) = owner(
-            stack, "SELECT version, last_checksum FROM noetl.stream WHERE execution_id = $1", int(execution_id)
+            stack,
+            "SELECT version, last_checksum, terminal FROM noetl.stream WHERE execution_id = $1",
+            int(execution_id),
         )
         removed(stack, execution_id, last)
         told = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
-        set_head = "UPDATE noetl.stream SET version = $2, last_checksum = $3 WHERE execution_id = $1"
-        owner(stack, set_head, int(execution_id), last["stream_version"] - 1, last["prev_checksum"])
+        set_head = "UPDATE noetl.stream SET version = $2, last_checksum = $3, terminal = $4 WHERE execution_id = $1"
+        owner(stack, set_head, int(execution_id), last["stream_version"] - 1, last["prev_checksum"], False)
         cut = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
         owner(stack, set_head, int(execution_id), *head.values())
 
     assert told.document["findings"][0]["code"] == "event.missing"
     assert cut.document["findings"][0]["code"] == "projection.ahead"
     assert cut.document["findings"][0]["stream_version"] == last["stream_version"]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [
+        ("DELETE FROM noetl.stream WHERE execution_id = $1", "stream.missing"),
+        ("UPDATE noetl.stream SET tenant_id = 'evil' WHERE execution_id = $1", "stream.missing"),
+        ("UPDATE noetl.stream SET terminal = false WHERE execution_id = $1", "stream.differs"),
+    ],
+)
+def test_one_row_of_streams_cannot_hide_an_execution_or_speak_for_it(
+    stack: LocalStack, execution_id: str, tamper: str, code: str
+) -> None:
+    (row,) = owner(stack, "SELECT * FROM noetl.stream WHERE execution_id = $1", int(execution_id))
+    columns, places = ", ".join(row.keys()), ", ".join(f"${place + 1}" for place in range(len(row)))
+    owner(stack, tamper, int(execution_id))
+    try:
+        told = stack.noetl("verify", "all", "--engine", "process", "-o", "json")
+        shown = stack.noetl("verify", "all", "--engine", "process")
+    finally:
+        owner(stack, "DELETE FROM noetl.stream WHERE execution_id = $1", int(execution_id))
+        owner(stack, f"INSERT INTO noetl.stream ({columns}) VALUES ({places})", *row.values())  # noqa: S608
+    whole = stack.noetl("verify", "all", "--engine", "process")
+
+    assert (told.code, shown.code, whole.code) == (1, 1, 0), (told.out + told.err, whole.out)
+    assert not told.document["proved"]
+    (verdict,) = told.document["failed"]
+    assert verdict["execution_id"] == execution_id
+    assert [one["code"] for one in verdict["findings"]] == [code]
+    assert f"execution {execution_id}: {code}" in shown.out
+    assert "NOT PROVED, 1 failed" in shown.out
 
 
 def test_evidence_is_proved_wherever_it_is_moved_and_by_itself(

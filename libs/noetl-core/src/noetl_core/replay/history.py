@@ -74,6 +74,11 @@ class Replay:
         self._early: dict[int, StoredEvent] = {}
 
     @property
+    def state(self) -> State:
+        """Where it has come to."""
+        return self._fold.state
+
+    @property
     def version(self) -> int:
         """Up to which event it has come."""
         return self._fold.state.stream_version

@@ -24,7 +24,7 @@ from noetl_core.errors import AlreadyExists, NoetlError, NotFound
 from noetl_core.ids import Snowflake
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
-from noetl_core.ports.streams import StreamHead, StreamPage
+from noetl_core.ports.streams import HiddenPage, HiddenStream, StreamHead, StreamPage
 
 from noetl_testkit.memory.leases import InMemoryShardLeases
 
@@ -164,6 +164,24 @@ class InMemoryEventLog:
         """One head, None if there is none for this scope."""
         stream = self.streams.get(execution_id)
         return _stream_head(stream) if stream is not None and _belongs_to(stream.head, scope) else None
+
+    async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:
+        """Port `HiddenStreams`; here every stream has a head, which a test may have given to another tenant."""
+        found = [one for one in sorted(self.streams.items()) if one[0] > after][:limit]
+        hidden: list[HiddenStream] = []
+        for execution_id, stream in found:
+            first = stream.events[0].envelope()
+            whose = Scope(tenant_id=first.tenant_id, organization_id=first.organization_id)
+            if scope in (None, whose) and not _belongs_to(stream.head, whose):
+                hidden.append(
+                    HiddenStream(
+                        execution_id=execution_id,
+                        tenant_id=whose.tenant_id,
+                        organization_id=whose.organization_id,
+                        has_head=True,
+                    )
+                )
+        return HiddenPage(hidden=tuple(hidden), following=found[-1][0] if len(found) == limit else None)
 
     async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
         """Port `Descendants`: those that have not ended, the nearest first."""

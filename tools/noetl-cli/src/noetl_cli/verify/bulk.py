@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,15 @@ from noetl_adapters.spark.verify_job import verify_lake, verify_log
 from noetl_adapters.verify.shares import ShareReport, Target, shares_of, verify_share
 from noetl_core.canonical import decode
 from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.verdict import Verdict
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 
 from noetl_cli.connection import Server, connected
 from noetl_cli.lake.bring_up import Export, bring_up
 from noetl_cli.stream_heads import all_heads
+from noetl_cli.verify.hidden import find_hidden
 
 Progress = Callable[[int, int], None]
 
@@ -52,6 +55,15 @@ class Bulk:
     def spark_jobs(self) -> SparkJobs:
         """Where they run, once there is one."""
         return SparkJobs(job_settings(master=self.master, jobs=self.jobs, memory=self.memory))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Everything:
+    """What is to be verified."""
+
+    heads: Sequence[StreamHead]
+    hidden: Mapping[int, Finding]
+    """What is told of executions that have no head among these, and must have one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +126,14 @@ async def list_heads(server: Server, scope: Scope | None) -> list[StreamHead]:
         return await all_heads(clients.evidence, scope)
 
 
+async def list_everything(server: Server, scope: Scope | None) -> Everything:
+    """By heads first, then by events and rows: what has begun in between has a head by then."""
+    async with connected(server) as clients:
+        heads = await all_heads(clients.evidence, scope)
+        hidden = await find_hidden(clients.evidence, clients.executions, scope, heads)
+    return Everything(heads=heads, hidden=hidden)
+
+
 def bring_lake_up(server: Server, bulk: Bulk, jobs: SparkJobs) -> None:
     """Before heads are listed: what happens later is asked for."""
     if bulk.lake is not None:
@@ -121,13 +141,11 @@ def bring_lake_up(server: Server, bulk: Bulk, jobs: SparkJobs) -> None:
         bring_up(server, asked, jobs)
 
 
-def verify_all(
-    server: Server, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
-) -> BulkReport:
+def verify_all(server: Server, bulk: Bulk, listed: Everything, jobs: SparkJobs, progress: Progress) -> BulkReport:
     """All of them; nothing here runs in an event loop, since tasks have their own."""
     api = ApiAccess(address=server.address, token=server.token, tls=server.tls)
     target = Target(api=api, wait_seconds=float(bulk.wait_seconds), payloads=bulk.payloads)
-    begun = time.monotonic()
+    heads, begun = listed.heads, time.monotonic()
     if not heads:
         total = ShareReport()
     elif bulk.engine == "process":
@@ -142,7 +160,7 @@ def verify_all(
         rows=total.rows,
         upcasters=total.upcasters,
         other_registry=total.other_registry,
-        failed=sorted((decode(one.encode()) for one in total.failed), key=_by_execution),
+        failed=_failed(total.failed, listed.hidden),
         missing=max(len(heads) - total.executions, 0),
         payloads=total.payloads if bulk.payloads else None,
     )
@@ -167,5 +185,14 @@ def _on_spark(
         return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
 
 
-def _by_execution(verdict: Any) -> int:
-    return int(verdict["execution_id"])
+def _failed(verdicts: Iterable[str], hidden: Mapping[int, Finding]) -> list[Any]:
+    """By execution; one that is hidden from the log's list may be in a lake, and have a verdict of its own."""
+    failed: dict[int, Any] = {}
+    for one in verdicts:
+        verdict: Any = decode(one.encode())
+        failed[int(verdict["execution_id"])] = verdict
+    for execution_id, finding in hidden.items():
+        verdict = failed.setdefault(execution_id, Verdict(execution_id=execution_id, version=0, events=0).to_json())
+        verdict["findings"].append(finding.to_json())
+        verdict["proved"] = False
+    return [failed[one] for one in sorted(failed)]
