@@ -12,12 +12,15 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS
+from noetl_cli.connection import Server
+from noetl_cli.verify.bulk import Bulk, bring_lake_up, list_everything, verify_all
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.local_stack import LocalStack, Ran, environment_of_nobody, local_stack
@@ -374,6 +377,30 @@ def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tm
     (verdict,) = told.document["failed"]
     assert verdict["execution_id"] == execution_id
     assert [finding.get("surface") for finding in verdict["findings"]] == ["execution"]
+
+
+def test_what_begins_after_a_lake_was_brought_up_is_verified_from_the_log(
+    stack: LocalStack, execution_id: str, tmp_path: Path
+) -> None:
+    """One execution is in the lake only, too: it is no substitute for one that is not in it."""
+    server = Server(address=stack.endpoint.address, token=stack.endpoint.token)
+    bulk = Bulk(jobs=2, memory="512m", lake=str(tmp_path / "lake"))
+    hello = str(ROOT / "examples" / "playbooks" / "hello_world.yaml")
+    with bulk.spark_jobs() as jobs:
+        bring_lake_up(server, bulk, jobs)
+        later = str(stack.noetl("run", hello, "-o", "json").document["execution_id"])
+        listed = asyncio.run(list_everything(server, None))
+        lost = replace(listed, heads=[head for head in listed.heads if head.execution_id != int(execution_id)])
+        seen: list[int] = []
+        whole = verify_all(server, bulk, listed, jobs, lambda executions, events: seen.append(executions))
+        masked = verify_all(server, bulk, lost, jobs, lambda executions, events: None)
+
+    assert int(later) in {head.execution_id for head in listed.heads}
+    assert whole.is_proved, whole.to_json()
+    assert (whole.missing, whole.executions, seen[-1]) == (0, len(listed.heads), len(listed.heads))
+    assert masked.missing == 0
+    assert [one["execution_id"] for one in masked.failed] == [execution_id]
+    assert masked.failed[0]["findings"][0]["code"] == "log.lost"
 
 
 def gate(stack: LocalStack, directory: Path, options: str = "") -> Ran:

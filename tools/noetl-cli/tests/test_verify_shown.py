@@ -51,3 +51,14 @@ def test_rows_of_other_registries_are_counted_over_all_shares() -> None:
     assert report.to_json()["other_registry"] == 3
     assert report.is_proved
     assert next(iter(bulk_lines(report))).startswith("3 executions have rows that were folded with another registry")
+
+
+def test_a_share_says_which_executions_it_saw() -> None:
+    total = ShareReport()
+    for executions in ((1, 2), (2, 3)):
+        share = ShareReport()
+        for one in executions:
+            share.add(verdict(OURS, one))
+        total.add_all(share)
+
+    assert (total.seen, total.executions) == ({1, 2, 3}, 3)

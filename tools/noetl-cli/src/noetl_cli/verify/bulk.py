@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from noetl_adapters.lake.lake_files import open_lake
@@ -18,7 +18,7 @@ from noetl_adapters.spark.lake_job import LakeAccess
 from noetl_adapters.spark.verify_job import verify_lake, verify_log
 from noetl_adapters.verify.shares import ShareReport, Target, shares_of, verify_share
 from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.errors import InvalidInput, NoetlError, NotFound
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.ports.event_log import Scope
@@ -28,6 +28,9 @@ from noetl_cli.connection import Server, connected
 from noetl_cli.lake.bring_up import Export, bring_up
 from noetl_cli.stream_heads import all_heads
 from noetl_cli.verify.hidden import find_hidden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
 
@@ -145,13 +148,10 @@ def verify_all(server: Server, bulk: Bulk, listed: Everything, jobs: SparkJobs, 
     """All of them; nothing here runs in an event loop, since tasks have their own."""
     api = ApiAccess(address=server.address, token=server.token, tls=server.tls)
     target = Target(api=api, wait_seconds=float(bulk.wait_seconds), payloads=bulk.payloads)
-    heads, begun = listed.heads, time.monotonic()
-    if not heads:
-        total = ShareReport()
-    elif bulk.engine == "process":
-        total = _here(target, heads, progress)
-    else:
-        total = _on_spark(target, bulk, heads, jobs, progress)
+    heads = listed.heads
+    spark = jobs.session() if heads and bulk.engine != "process" else None
+    begun = time.monotonic()  # a session takes seconds to start, which say nothing of the work
+    total = _on_spark(target, bulk, heads, spark, progress) if spark is not None else _here(target, heads, progress)
     return BulkReport(
         executions=total.executions,
         events=total.events,
@@ -161,7 +161,7 @@ def verify_all(server: Server, bulk: Bulk, listed: Everything, jobs: SparkJobs, 
         upcasters=total.upcasters,
         other_registry=total.other_registry,
         failed=_failed(total.failed, listed.hidden),
-        missing=max(len(heads) - total.executions, 0),
+        missing=len({head.execution_id for head in heads} - total.seen),
         payloads=total.payloads if bulk.payloads else None,
     )
 
@@ -175,14 +175,28 @@ def _here(target: Target, heads: Sequence[StreamHead], progress: Progress) -> Sh
 
 
 def _on_spark(
-    target: Target, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
+    target: Target, bulk: Bulk, heads: Sequence[StreamHead], spark: SparkSession, progress: Progress
 ) -> ShareReport:
-    spark = jobs.session()
     with told_plainly(BulkFailed):
-        if bulk.lake is None:
-            return verify_log(spark, target, heads, progress)
-        events = lake_events(spark, LakeAccess.of(bulk.lake, os.environ))
-        return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
+        total = ShareReport() if bulk.lake is None else _from_lake(target, bulk.lake, heads, spark, progress)
+        # Without a lake these are all; with one, those that have begun since it was brought up.
+        left = [head for head in heads if head.execution_id not in total.seen]
+        if left:
+            executions, events = total.executions, total.events
+            total.add_all(
+                verify_log(spark, target, left, lambda more, further: progress(executions + more, events + further))
+            )
+    return total
+
+
+def _from_lake(
+    target: Target, place: str, heads: Sequence[StreamHead], spark: SparkSession, progress: Progress
+) -> ShareReport:
+    try:
+        events = lake_events(spark, LakeAccess.of(place, os.environ))
+    except NotFound:
+        return ShareReport()  # there was nothing when it was brought up
+    return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
 
 
 def _failed(verdicts: Iterable[str], hidden: Mapping[int, Finding]) -> list[Any]:
