@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from noetl_core.errors import Corrupt
-from noetl_core.lake.manifest import LakeFile, Manifest, event_path, positions_path
+from noetl_core.lake.manifest import LakeFile, Manifest, Position, event_path, positions_path
 
 DIGEST = "0123456789abcdef" * 4
 TENANTS = ["acme", "a/b", "..", "a b%2F", "Zürich", "a=b", "x" * 200]
@@ -23,7 +23,7 @@ def manifest(path: str = "", *, positions: str = "") -> Manifest:
         batch=7,
         scope="*",
         files=(file_at(path or event_path(7, DIGEST, tenant_id="acme", date="2026-01-31")),),
-        positions={1: 3},
+        positions={1: Position(version=3, checksum=DIGEST), 2: Position(version=1)},
         positions_file=file_at(positions or positions_path(7, DIGEST)),
         scanned_to=datetime(2026, 1, 31, tzinfo=UTC),
         previous_sha256=DIGEST,
@@ -80,6 +80,8 @@ def test_positions_stand_where_an_export_puts_them(path: str) -> None:
         ("positions", {"one": 1}),
         ("positions", {"1": "3"}),
         ("positions", [1]),
+        ("checksums", {"1": "../x"}),
+        ("checksums", None),
         ("positions_file", "positions"),
         ("scanned_to", 5),
         ("scanned_to", "yesterday"),
@@ -92,3 +94,12 @@ def test_a_field_of_another_type_is_refused(field: str, value: Any) -> None:
 
     with pytest.raises(Corrupt):
         Manifest.from_bytes(json.dumps(fields).encode())
+
+
+def test_a_manifest_of_a_release_that_knew_no_checksums_is_read() -> None:
+    fields = json.loads(manifest().to_bytes())
+    del fields["checksums"]
+
+    read = Manifest.from_bytes(json.dumps(fields).encode())
+
+    assert read.positions == {1: Position(version=3), 2: Position(version=1)}

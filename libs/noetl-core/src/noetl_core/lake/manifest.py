@@ -38,6 +38,16 @@ class LakeFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far an execution has come in a lake."""
+
+    version: int
+    """Of its last event there."""
+    checksum: str = ""
+    """Of the same, by which the next one is tied to it; empty where an earlier release exported it, and did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One batch: its files, how far each execution has come with it, and where the next run begins to look."""
 
@@ -45,8 +55,8 @@ class Manifest:
     scope: str
     """Whose events these are; a lake is of one tenant and organization, or of all of them."""
     files: tuple[LakeFile, ...]
-    positions: Mapping[int, int] = field(default_factory=dict)
-    """Version up to which events of an execution are in the lake, of those that this batch moved."""
+    positions: Mapping[int, Position] = field(default_factory=dict)
+    """Up to where events of an execution are in the lake, of those that this batch moved."""
     positions_file: LakeFile | None = None
     """The same of all executions so far, now and then, so that nobody has to read every manifest."""
     scanned_to: datetime | None = None
@@ -71,7 +81,8 @@ class Manifest:
                 "batch": self.batch,
                 "scope": self.scope,
                 "files": [one.to_json() for one in self.files],
-                "positions": {str(key): version for key, version in self.positions.items()},
+                "positions": {str(key): one.version for key, one in self.positions.items()},
+                "checksums": {str(key): one.checksum for key, one in self.positions.items() if one.checksum},
                 "positions_file": self.positions_file.to_json() if self.positions_file else None,
                 "scanned_to": format_time(self.scanned_to) if self.scanned_to else None,
                 "previous_sha256": self.previous_sha256,
@@ -89,7 +100,7 @@ class Manifest:
                 batch=_number(fields["batch"], least=1),
                 scope=_text(fields["scope"]),
                 files=tuple(_file(one) for one in _list(fields["files"])),
-                positions={int(key): _number(version, least=1) for key, version in fields["positions"].items()},
+                positions=_positions(fields["positions"], fields.get("checksums", {})),
                 positions_file=_file(fields["positions_file"]) if fields["positions_file"] is not None else None,
                 scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] is not None else None,
                 previous_sha256=_digest(fields["previous_sha256"]) if fields["previous_sha256"] != "" else "",
@@ -114,12 +125,12 @@ class Progress:
 
     scope: str
     next_batch: int = 1
-    positions: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[int, Position] = field(default_factory=dict)
     scanned_to: datetime | None = None
     last_sha256: str = ""
 
 
-def follow(progress: Progress, data: bytes, *, known: Mapping[int, int] | None = None) -> Progress:
+def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | None = None) -> Progress:
     """Progress after one more manifest; `known` are the positions of its file, if it has one and they were read."""
     manifest = Manifest.from_bytes(data)
     if manifest.scope != progress.scope:
@@ -189,6 +200,15 @@ def _file(fields: Any) -> LakeFile:
     _number(file.bytes)
     _digest(file.sha256)
     return file
+
+
+def _positions(versions: Any, checksums: Any) -> dict[int, Position]:
+    """Releases that did not tie batches to each other wrote no checksums."""
+    told = {key: _digest(one) for key, one in checksums.items()}
+    return {
+        int(key): Position(version=_number(version, least=1), checksum=told.get(key, ""))
+        for key, version in versions.items()
+    }
 
 
 def _number(value: Any, *, least: int = 0) -> int:

@@ -15,19 +15,20 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from noetl_core.canonical import sha256_hex
-from noetl_core.errors import AlreadyExists, Unavailable
+from noetl_core.errors import AlreadyExists, Corrupt, Unavailable
 from noetl_core.lake.manifest import (
     MANIFESTS,
     PENDING,
     LakeFile,
     Manifest,
+    Position,
     Progress,
     follow,
     never_counted,
     pending_path,
     positions_path,
 )
-from noetl_core.lake.slices import Slice, VersionRange, WrittenSlice, check_joint, cut, missing_ranges
+from noetl_core.lake.slices import Slice, VersionRange, WrittenSlice, check_joints, cut, missing_ranges, positions_after
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.lake import LakeFiles, LakeFormat, SliceWriter
 from noetl_core.ports.streams import Streams
@@ -104,7 +105,6 @@ class LakeExport:
         """
         done = Exported(executions=len(missing.ranges))
         progress, left = missing.progress, missing.events
-        before: tuple[Slice, WrittenSlice] | None = None
         slices = cut(missing.ranges, events=self._batch_events, first_batch=progress.next_batch)
         begun: deque[tuple[Slice, asyncio.Task[WrittenSlice]]] = deque()
         try:
@@ -113,8 +113,8 @@ class LakeExport:
                     begun.append((following, asyncio.create_task(writer.write(following))))
                 one, task = begun.popleft()
                 written = await task
-                check_joint(before, one, written)
-                before, left = (one, written), left - one.events
+                check_joints(progress.positions, one, written)
+                left -= one.events
                 progress = self._commit(progress, one, written, done, scanned_to=None if left else missing.seen_at)
         finally:
             for _, task in begun:
@@ -133,12 +133,18 @@ class LakeExport:
             known = None
             if last.positions_file is not None:
                 self._give_places(last)
-                known = self._format.decode_positions(self._files.read(last.positions_file.path))
+                known = self._known_positions(last.positions_file)
             progress = follow(progress, data, known=known)
         if last is not None:
             self._give_places(last)
             self._remove_beside(last)
         return progress
+
+    def _known_positions(self, file: LakeFile) -> dict[int, Position]:
+        data = self._files.read(file.path)
+        if sha256_hex(data) != file.sha256:
+            raise Corrupt(f"{file.path}: its bytes are not those that were written")
+        return self._format.decode_positions(data)
 
     def _commit(
         self, progress: Progress, one: Slice, written: WrittenSlice, done: Exported, *, scanned_to: datetime | None
@@ -147,12 +153,12 @@ class LakeExport:
             batch=one.batch,
             scope=progress.scope,
             files=written.files,
-            positions=one.positions,
+            positions=positions_after(one, written),
             scanned_to=scanned_to,
             previous_sha256=progress.last_sha256,
         )
         if manifest.batch % self._positions_every == 0:
-            positions = self._format.encode_positions({**progress.positions, **one.positions})
+            positions = self._format.encode_positions({**progress.positions, **manifest.positions})
             manifest = replace(manifest, positions_file=self._positions_aside(manifest.batch, positions))
         data = manifest.to_bytes()
         self._check_pending(manifest)
