@@ -355,6 +355,33 @@ async def test_a_log_that_was_restored_and_went_on_otherwise_is_not_added_to_the
     assert exported_events(tmp_path).total() == 11
 
 
+@pytest.mark.parametrize("what", ["an execution that is behind", "an execution that is gone", "nothing"])
+async def test_on_another_branch_of_the_log_all_heads_are_compared_whether_they_moved_or_not(
+    tmp_path: Path, what: str
+) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    backup = copy.deepcopy(log.streams)
+    execution_id = next(iter(log.streams))
+    if what == "an execution that is behind":
+        await append_notes(log, execution_id, "lost", 3)
+    elif what == "an execution that is gone":
+        execution_id = await start(log, scope=ACME)
+    await export(log, lake)
+    log.streams.clear()
+    log.streams.update(backup)
+    log.log_branch = "2"
+
+    if what == "nothing":
+        assert (await export(log, lake)).events == 0
+        await append_notes(log, execution_id, "later", 2)
+        assert (await export(log, lake)).events == 2
+        assert_whole(tmp_path, log)
+        assert Manifest.from_bytes(lake.read(lake.list(MANIFESTS)[-1])).log_branch == "2"
+    else:
+        with pytest.raises(LakeDiverged, match=f"execution {execution_id}: the lake has events up to"):
+            await export(log, lake)
+
+
 async def append_notes(log: InMemoryEventLog, execution_id: int, name: str, number: int) -> None:
     for key in range(number):
         await log.append(request(execution_id, note(f"{name} {key}"), scope=ACME))
@@ -365,7 +392,7 @@ async def test_a_lake_of_a_release_that_knew_no_checksums_is_added_to(tmp_path: 
     await export(log, lake)
     for path in lake.list(MANIFESTS):
         fields = json.loads(lake.read(path))
-        del fields["checksums"]
+        del fields["checksums"], fields["log_branch"]
         previous = fields["previous_sha256"] and sha256_hex(lake.read(manifest_path(fields["batch"] - 1)))
         lake.write(path, encode({**fields, "previous_sha256": previous}))
     for execution_id, stream in list(log.streams.items()):

@@ -26,6 +26,7 @@ def manifest(path: str = "", *, positions: str = "") -> Manifest:
         positions={1: Position(version=3, checksum=DIGEST), 2: Position(version=1)},
         positions_file=file_at(positions or positions_path(7, DIGEST)),
         scanned_to=datetime(2026, 1, 31, tzinfo=UTC),
+        log_branch="a/1/0",
         previous_sha256=DIGEST,
     )
 
@@ -71,6 +72,7 @@ def test_positions_stand_where_an_export_puts_them(path: str) -> None:
         ("batch", 0),
         ("batch", True),
         ("scope", None),
+        ("log_branch", 1),
         ("files", {}),
         ("files", [{"path": 1, "rows": 1, "bytes": 2, "sha256": DIGEST}]),
         ("files", [{"path": "events", "rows": -1, "bytes": 2, "sha256": DIGEST}]),
@@ -98,7 +100,7 @@ def test_a_field_of_another_type_is_refused(field: str, value: Any) -> None:
 
 def test_a_manifest_of_a_release_that_knew_no_checksums_is_read() -> None:
     fields = json.loads(manifest().to_bytes())
-    del fields["checksums"]
+    del fields["checksums"], fields["log_branch"]
 
     read = Manifest.from_bytes(json.dumps(fields).encode())
 

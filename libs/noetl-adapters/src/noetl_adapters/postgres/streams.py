@@ -26,9 +26,10 @@ class PostgresStreams:
         """Heads with ids above one, of those that moved at or after a time."""
         async with translated(), self._pool.acquire() as connection:
             # Asked for first: what moves while the page is read is not older than this.
-            now = await connection.fetchval(self._sql["clock"])
+            now, branch = await connection.fetchrow(self._sql["clock_and_branch"])
             rows = await connection.fetch(self._sql["list_streams"], after, *_whose(scope), moved_since, limit)
-        return StreamPage(heads=tuple(_head(row) for row in rows), now=now, more=len(rows) == limit)
+        heads = tuple(_head(row) for row in rows)
+        return StreamPage(heads=heads, now=now, more=len(rows) == limit, log_branch=branch)
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head by its key."""

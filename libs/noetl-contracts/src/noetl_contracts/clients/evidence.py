@@ -44,7 +44,10 @@ class EvidenceClient:
         with raising_noetl_errors():
             response = await self._stub.ListStreams(request, timeout=self._timeout)
         return StreamPage(
-            heads=tuple(mapping.head(one) for one in response.heads), now=moment(response.now), more=response.more
+            heads=tuple(mapping.head(one) for one in response.heads),
+            now=moment(response.now),
+            more=response.more,
+            log_branch=response.log_branch,
         )
 
     async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:

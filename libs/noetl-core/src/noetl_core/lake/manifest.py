@@ -61,6 +61,8 @@ class Manifest:
     """The same of all executions so far, now and then, so that nobody has to read every manifest."""
     scanned_to: datetime | None = None
     """Every head that moved before this time is in the lake; None within a run."""
+    log_branch: str = ""
+    """Of the log that the events are from; empty if nobody said."""
     previous_sha256: str = ""
 
     @property
@@ -84,6 +86,7 @@ class Manifest:
                 "positions": {str(key): one.version for key, one in self.positions.items()},
                 "checksums": {str(key): one.checksum for key, one in self.positions.items() if one.checksum},
                 "positions_file": self.positions_file.to_json() if self.positions_file else None,
+                "log_branch": self.log_branch,
                 "scanned_to": format_time(self.scanned_to) if self.scanned_to else None,
                 "previous_sha256": self.previous_sha256,
             }
@@ -103,6 +106,7 @@ class Manifest:
                 positions=_positions(fields["positions"], fields.get("checksums", {})),
                 positions_file=_file(fields["positions_file"]) if fields["positions_file"] is not None else None,
                 scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] is not None else None,
+                log_branch=_text(fields.get("log_branch", "")),
                 previous_sha256=_digest(fields["previous_sha256"]) if fields["previous_sha256"] != "" else "",
             )
         except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as exc:
@@ -127,6 +131,8 @@ class Progress:
     next_batch: int = 1
     positions: Mapping[int, Position] = field(default_factory=dict)
     scanned_to: datetime | None = None
+    log_branch: str = ""
+    """That the last batch was from."""
     last_sha256: str = ""
 
 
@@ -143,6 +149,7 @@ def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | N
         next_batch=manifest.batch + 1,
         positions=positions,
         scanned_to=manifest.scanned_to or progress.scanned_to,
+        log_branch=manifest.log_branch,
         last_sha256=sha256_hex(data),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,6 +73,14 @@ def missing_ranges(heads: Iterable[StreamHead], positions: Mapping[int, Position
                 )
             )
     return ranges
+
+
+def check_known(positions: Mapping[int, Position], execution_ids: Collection[int]) -> None:
+    """Raises `LakeDiverged` if the lake has an execution that is not among all those of the log."""
+    for execution_id, position in positions.items():
+        if execution_id not in execution_ids:
+            told = f"the lake has events up to {position.version}, and the log has none of it"
+            raise LakeDiverged(execution_id, told)
 
 
 def cut(ranges: Iterable[VersionRange], *, events: int, first_batch: int) -> Iterator[Slice]:

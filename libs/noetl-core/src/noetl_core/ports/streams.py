@@ -29,6 +29,8 @@ class StreamPage:
     heads: tuple[StreamHead, ...]
     now: datetime
     more: bool
+    log_branch: str = ""
+    """Of the log that they are of (ADR 0049); empty if whoever lists them does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

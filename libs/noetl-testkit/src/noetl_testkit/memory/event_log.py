@@ -47,7 +47,7 @@ class _Stream:
 
 
 class InMemoryEventLog:
-    """Port `EventLog`, and the batch log below group commit; `hints` and `streams` are open to tests."""
+    """Port `EventLog`, and the batch log below group commit; `hints`, `streams` and `log_branch` are open to tests."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class InMemoryEventLog:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.streams: dict[int, _Stream] = {}
+        self.log_branch = "1"
         self.hints: list[Hint] = []
         self.on_commit: list[Callable[[Sequence[PlacedEvent]], None]] = []
         self._leases = leases or InMemoryShardLeases(shard_count=shard_count, clock=clock)
@@ -158,7 +159,7 @@ class InMemoryEventLog:
             and _belongs_to(stream.head, scope)
         ]
         heads = tuple(_stream_head(stream) for stream in found[:limit])
-        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit)
+        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit, log_branch=self.log_branch)
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""

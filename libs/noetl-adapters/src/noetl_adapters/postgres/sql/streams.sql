@@ -49,5 +49,5 @@ ORDER BY execution_id
 -- name: count_open — no further than asked, from the index of what is open
 SELECT count(*) FROM (SELECT FROM noetl.stream WHERE NOT terminal LIMIT $1) AS found
 
--- name: clock
-SELECT clock_timestamp()
+-- name: clock_and_branch
+SELECT clock_timestamp(), noetl.log_branch()

@@ -115,8 +115,11 @@ class ListStreamsResponse(_message.Message):
     HEADS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
+    LOG_BRANCH_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """Whether there may be more after the last of them."""
+    log_branch: _builtins.str
+    """Branch of the log that the heads are of: it changes when a backup is restored and when a standby is promoted."""
     @_builtins.property
     def heads(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamHead]:
         """The heads, by execution id."""
@@ -131,10 +134,11 @@ class ListStreamsResponse(_message.Message):
         heads: _abc.Iterable[Global___StreamHead] | None = ...,
         more: _builtins.bool = ...,
         now: _timestamp_pb2.Timestamp | None = ...,
+        log_branch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["now", b"now"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "more", b"more", "now", b"now"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "log_branch", b"log_branch", "more", b"more", "now", b"now"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,7 +44,10 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             size=request.page_size,
         )
         return pb.ListStreamsResponse(
-            heads=[mapping.head_message(head) for head in page.heads], more=page.more, now=timestamp(page.now)
+            heads=[mapping.head_message(head) for head in page.heads],
+            more=page.more,
+            now=timestamp(page.now),
+            log_branch=page.log_branch,
         )
 
     async def ListHidden(  # noqa: N802 - named by the contract
