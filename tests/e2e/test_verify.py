@@ -12,12 +12,15 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS
+from noetl_cli.connection import Server
+from noetl_cli.verify.bulk import Bulk, bring_lake_up, list_everything, verify_all
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.local_stack import LocalStack, Ran, environment_of_nobody, local_stack
@@ -211,18 +214,51 @@ def test_the_last_events_cannot_be_cut_off_even_with_the_head(stack: LocalStack,
     last = events_of(stack, execution_id)[-1]
     with as_it_was(stack, execution_id):
         (head,) = owner(
-            stack, "SELECT version, last_checksum FROM noetl.stream WHERE execution_id = $1", int(execution_id)
+            stack,
+            "SELECT version, last_checksum, terminal FROM noetl.stream WHERE execution_id = $1",
+            int(execution_id),
         )
         removed(stack, execution_id, last)
         told = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
-        set_head = "UPDATE noetl.stream SET version = $2, last_checksum = $3 WHERE execution_id = $1"
-        owner(stack, set_head, int(execution_id), last["stream_version"] - 1, last["prev_checksum"])
+        set_head = "UPDATE noetl.stream SET version = $2, last_checksum = $3, terminal = $4 WHERE execution_id = $1"
+        owner(stack, set_head, int(execution_id), last["stream_version"] - 1, last["prev_checksum"], False)
         cut = stack.noetl("verify", "run", execution_id, "--no-bundle", "-o", "json")
         owner(stack, set_head, int(execution_id), *head.values())
 
     assert told.document["findings"][0]["code"] == "event.missing"
     assert cut.document["findings"][0]["code"] == "projection.ahead"
     assert cut.document["findings"][0]["stream_version"] == last["stream_version"]
+
+
+@pytest.mark.parametrize(
+    ("tamper", "code"),
+    [
+        ("DELETE FROM noetl.stream WHERE execution_id = $1", "stream.missing"),
+        ("UPDATE noetl.stream SET tenant_id = 'evil' WHERE execution_id = $1", "stream.missing"),
+        ("UPDATE noetl.stream SET terminal = false WHERE execution_id = $1", "stream.differs"),
+    ],
+)
+def test_one_row_of_streams_cannot_hide_an_execution_or_speak_for_it(
+    stack: LocalStack, execution_id: str, tamper: str, code: str
+) -> None:
+    (row,) = owner(stack, "SELECT * FROM noetl.stream WHERE execution_id = $1", int(execution_id))
+    columns, places = ", ".join(row.keys()), ", ".join(f"${place + 1}" for place in range(len(row)))
+    owner(stack, tamper, int(execution_id))
+    try:
+        told = stack.noetl("verify", "all", "--engine", "process", "-o", "json")
+        shown = stack.noetl("verify", "all", "--engine", "process")
+    finally:
+        owner(stack, "DELETE FROM noetl.stream WHERE execution_id = $1", int(execution_id))
+        owner(stack, f"INSERT INTO noetl.stream ({columns}) VALUES ({places})", *row.values())  # noqa: S608
+    whole = stack.noetl("verify", "all", "--engine", "process")
+
+    assert (told.code, shown.code, whole.code) == (1, 1, 0), (told.out + told.err, whole.out)
+    assert not told.document["proved"]
+    (verdict,) = told.document["failed"]
+    assert verdict["execution_id"] == execution_id
+    assert [one["code"] for one in verdict["findings"]] == [code]
+    assert f"execution {execution_id}: {code}" in shown.out
+    assert "NOT PROVED, 1 failed" in shown.out
 
 
 def test_evidence_is_proved_wherever_it_is_moved_and_by_itself(
@@ -342,6 +378,30 @@ def test_histories_may_come_from_a_lake(stack: LocalStack, execution_id: str, tm
     (verdict,) = told.document["failed"]
     assert verdict["execution_id"] == execution_id
     assert [finding.get("surface") for finding in verdict["findings"]] == ["execution"]
+
+
+def test_what_begins_after_a_lake_was_brought_up_is_verified_from_the_log(
+    stack: LocalStack, execution_id: str, tmp_path: Path
+) -> None:
+    """One execution is in the lake only, too: it is no substitute for one that is not in it."""
+    server = Server(address=stack.endpoint.address, token=stack.endpoint.token)
+    bulk = Bulk(jobs=2, memory="512m", lake=str(tmp_path / "lake"))
+    hello = str(ROOT / "examples" / "playbooks" / "hello_world.yaml")
+    with bulk.spark_jobs() as jobs:
+        bring_lake_up(server, bulk, jobs)
+        later = str(stack.noetl("run", hello, "-o", "json").document["execution_id"])
+        listed = asyncio.run(list_everything(server, None))
+        lost = replace(listed, heads=[head for head in listed.heads if head.execution_id != int(execution_id)])
+        seen: list[int] = []
+        whole = verify_all(server, bulk, listed, jobs, lambda executions, events: seen.append(executions))
+        masked = verify_all(server, bulk, lost, jobs, lambda executions, events: None)
+
+    assert int(later) in {head.execution_id for head in listed.heads}
+    assert whole.is_proved, whole.to_json()
+    assert (whole.missing, whole.executions, seen[-1]) == (0, len(listed.heads), len(listed.heads))
+    assert masked.missing == 0
+    assert [one["execution_id"] for one in masked.failed] == [execution_id]
+    assert masked.failed[0]["findings"][0]["code"] == "log.lost"
 
 
 def gate(stack: LocalStack, directory: Path, options: str = "") -> Ran:

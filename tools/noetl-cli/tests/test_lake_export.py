@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
 import os
 import threading
 from collections import Counter
@@ -11,14 +13,27 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from noetl_adapters.lake.lake_files import DirectoryLake
 from noetl_adapters.lake.parquet_events import ParquetEvents
 from noetl_adapters.lake.write_slice import InlineSlices, write_slice
 from noetl_cli.lake.check import check_lake
 from noetl_cli.lake.export import Exported, LakeExport, Missing
-from noetl_core.errors import AlreadyExists, Corrupt, Unavailable
-from noetl_core.lake.manifest import EVENTS, MANIFESTS, PENDING
+from noetl_core.canonical import encode, sha256_hex
+from noetl_core.errors import AlreadyExists, Corrupt, LakeDiverged, Unavailable
+from noetl_core.lake.manifest import (
+    EVENTS,
+    MANIFESTS,
+    PENDING,
+    POSITIONS,
+    LakeFile,
+    Manifest,
+    Position,
+    manifest_path,
+    pending_path,
+)
 from noetl_core.lake.slices import Slice, WrittenSlice, cut
 from noetl_core.ports.event_log import Scope
 from noetl_testkit.compliance.event_log import ACME, RIVAL, note, request, start
@@ -310,3 +325,117 @@ async def test_a_lake_that_somebody_touched_is_told_from_one_that_nobody_did(tmp
 
 def _about(problems: Sequence[str], file: Path) -> list[str]:
     return [problem.partition(": ")[2] for problem in problems if file.name in problem]
+
+
+@pytest.mark.parametrize("more", [0, 3, 5, 20], ids=["behind", "still behind", "as far", "beyond"])
+@pytest.mark.parametrize("positions_every", [1, 64], ids=["positions from their file", "positions from manifests"])
+async def test_a_log_that_was_restored_and_went_on_otherwise_is_not_added_to_the_lake(
+    tmp_path: Path, more: int, positions_every: int
+) -> None:
+    log, lake = InMemoryEventLog(clock=Clock()), DirectoryLake(tmp_path)
+    execution_id = await start(log, scope=ACME)
+    await append_notes(log, execution_id, "kept", 5)
+    backup = copy.deepcopy(log.streams)
+    await append_notes(log, execution_id, "lost", 5)
+    one = LakeExport(lake, ParquetEvents(), scope=None, batch_events=30, positions_every=positions_every)
+    await one.run(await one.look(log), InlineSlices(log, lake, ParquetEvents()))
+    log.streams.clear()
+    log.streams.update(backup)
+    await append_notes(log, execution_id, "other", more)
+
+    async def again() -> Exported:
+        return await one.run(await one.look(log), InlineSlices(log, lake, ParquetEvents()))
+
+    if more:
+        with pytest.raises(LakeDiverged, match=f"execution {execution_id}: .*begin another lake"):
+            await again()
+    else:
+        assert (await again()).events == 0, "it has not moved since, so nobody looks at it"
+    assert check_lake(lake, ParquetEvents()).problems == []
+    assert exported_events(tmp_path).total() == 11
+
+
+@pytest.mark.parametrize("what", ["an execution that is behind", "an execution that is gone", "nothing"])
+async def test_on_another_branch_of_the_log_all_heads_are_compared_whether_they_moved_or_not(
+    tmp_path: Path, what: str
+) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    backup = copy.deepcopy(log.streams)
+    execution_id = next(iter(log.streams))
+    if what == "an execution that is behind":
+        await append_notes(log, execution_id, "lost", 3)
+    elif what == "an execution that is gone":
+        execution_id = await start(log, scope=ACME)
+    await export(log, lake)
+    log.streams.clear()
+    log.streams.update(backup)
+    log.log_branch = "2"
+
+    if what == "nothing":
+        assert (await export(log, lake)).events == 0
+        await append_notes(log, execution_id, "later", 2)
+        assert (await export(log, lake)).events == 2
+        assert_whole(tmp_path, log)
+        assert Manifest.from_bytes(lake.read(lake.list(MANIFESTS)[-1])).log_branch == "2"
+    else:
+        with pytest.raises(LakeDiverged, match=f"execution {execution_id}: the lake has events up to"):
+            await export(log, lake)
+
+
+async def append_notes(log: InMemoryEventLog, execution_id: int, name: str, number: int) -> None:
+    for key in range(number):
+        await log.append(request(execution_id, note(f"{name} {key}"), scope=ACME))
+
+
+async def test_a_lake_of_a_release_that_knew_no_checksums_is_added_to(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    await export(log, lake)
+    for path in lake.list(MANIFESTS):
+        fields = json.loads(lake.read(path))
+        del fields["checksums"], fields["log_branch"]
+        previous = fields["previous_sha256"] and sha256_hex(lake.read(manifest_path(fields["batch"] - 1)))
+        lake.write(path, encode({**fields, "previous_sha256": previous}))
+    for execution_id, stream in list(log.streams.items()):
+        scope = Scope(tenant_id=stream.head.tenant_id, organization_id=stream.head.organization_id)
+        await log.append(request(execution_id, note("later"), scope=scope))
+
+    assert (await export(log, lake)).events == 4
+    assert_whole(tmp_path, log)
+
+
+def test_positions_of_a_release_that_knew_no_checksums_are_read() -> None:
+    old, sink = pa.table({"execution_id": [1, 2], "stream_version": [3, 4]}), pa.BufferOutputStream()
+    pq.write_table(old, sink)
+    new = {1: Position(version=3, checksum="a"), 2: Position(version=4)}
+
+    assert ParquetEvents().decode_positions(sink.getvalue().to_pybytes()) == {
+        1: Position(version=3),
+        2: Position(version=4),
+    }
+    assert ParquetEvents().decode_positions(ParquetEvents().encode_positions(new)) == new
+
+
+async def test_positions_that_somebody_changed_are_not_believed(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    await export(log, lake)
+    for path in lake.list(POSITIONS):
+        lake.write(path, ParquetEvents().encode_positions({1: Position(version=1)}))
+
+    with pytest.raises(Corrupt, match="not those that were written"):
+        await export(log, lake)
+
+
+@pytest.mark.parametrize("path", ["../victim", "{outside}/victim"])
+async def test_a_manifest_cannot_have_an_export_write_outside_of_its_lake(tmp_path: Path, path: str) -> None:
+    victim, root = tmp_path / "victim", tmp_path / "lake"
+    victim.write_text("precious")
+    lake, data = DirectoryLake(root), b"owned"
+    lake.write(pending_path(1, sha256_hex(data)), data)
+    file = LakeFile(path=path.format(outside=tmp_path), rows=1, bytes=len(data), sha256=sha256_hex(data))
+    lake.create(manifest_path(1), Manifest(batch=1, scope="*", files=(file,)).to_bytes())
+
+    with pytest.raises(Corrupt, match="no place of a file of events"):
+        await export(await some_log(), lake)
+
+    assert victim.read_text() == "precious"
+    assert "no place of a file of events" in check_lake(lake, ParquetEvents()).problems[0]

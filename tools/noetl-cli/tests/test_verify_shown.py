@@ -61,3 +61,14 @@ def test_what_a_finding_quotes_is_shown_and_not_obeyed() -> None:
 
     for told in (next(finding_lines([finding])), next(iter(bulk_lines(report)))):
         assert told.endswith("parity.row_changed: step is '\\x1b[2J\\x202e' ⏎ proved")
+
+
+def test_a_share_says_which_executions_it_saw() -> None:
+    total = ShareReport()
+    for executions in ((1, 2), (2, 3)):
+        share = ShareReport()
+        for one in executions:
+            share.add(verdict(OURS, one))
+        total.add_all(share)
+
+    assert (total.seen, total.executions) == ({1, 2, 3}, 3)

@@ -33,6 +33,7 @@ NoetlError
 ├── Unavailable             something we need is away; retry later      UNAVAILABLE         503
 ├── DeadlinePassed          it took too long                            DEADLINE_EXCEEDED   504
 └── Corrupt                 stored bytes are not what was written       DATA_LOSS           500
+    └── LakeDiverged
 """
 
 from collections.abc import Mapping, Sequence
@@ -370,6 +371,19 @@ class Corrupt(NoetlError):
     """Stored bytes are not the bytes that were written."""
 
     code = "corrupt"
+
+
+class LakeDiverged(Corrupt):
+    """A lake has events that the log does not have, or has others of: they are not of one history any more."""
+
+    code = "lake.diverged"
+
+    def __init__(self, execution_id: int, told: str) -> None:
+        super().__init__(
+            f"execution {execution_id}: {told}. The log is not the one that this lake was exported from, as after a "
+            "restore from a backup: begin another lake",
+            execution_id=str(execution_id),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

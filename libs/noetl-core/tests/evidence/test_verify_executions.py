@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+import pytest
+from noetl_core.catalog import is_terminal
 from noetl_core.evidence.verify_executions import BATCH_EVENTS, BATCH_EXECUTIONS, VerifyExecutions, batches
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage, RowPlace
@@ -52,7 +56,7 @@ def head_of(history: History, version: int | None = None) -> StreamHead:
         organization_id="default",
         version=last.stream_version,
         checksum=last.checksum,
-        terminal=False,
+        terminal=any(is_terminal(event.envelope().event_type) for event in history.stored[: last.stream_version]),
         updated_at=NOON,
     )
 
@@ -131,6 +135,46 @@ async def test_rows_that_are_behind_or_not_there_are_findings() -> None:
         ["projection.behind"],
         ["projection.missing"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"),
+    [
+        ("tenant_id", "evil", "tenant_id is 'evil' beside 'default'"),
+        ("organization_id", "evil", "organization_id is 'evil' beside 'default'"),
+        ("terminal", False, "terminal is False beside True"),
+    ],
+)
+async def test_a_head_that_says_something_else_than_its_events_is_a_finding(field: str, value: Any, told: str) -> None:
+    history = ended_history()
+    rows = Rows()
+    await rows.store.write([projected(history)])
+    changed: Any = {field: value}
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([replace(head_of(history), **changed)])
+
+    (finding,) = verified.verdict.findings
+    assert finding.code == "stream.differs"
+    assert told in finding.message
+
+
+async def test_one_that_has_ended_since_its_head_was_listed_is_judged_by_where_the_head_stood() -> None:
+    history = ended_history()
+    rows = Rows()
+    await rows.store.write([projected(history)])
+    before = head_of(history, len(history.stored) - 1)
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([before])
+
+    assert not before.terminal
+    assert verified.verdict.is_proved, verified.verdict.findings
+    assert verified.verdict.version == len(history.stored)
+
+
+def ended_history() -> History:
+    history = next(one for one in (telling_history(choices(seed)) for seed in range(20)) if head_of(one).terminal)
+    assert history.stored[-1].envelope().event_type == "playbook.failed"
+    return history
 
 
 def test_batches_are_bounded_by_executions_and_by_events() -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from noetl_core.errors import Corrupt
-from noetl_core.lake.slices import Slice, VersionRange, WrittenSlice, check_joint, cut, missing_ranges
+from noetl_core.errors import LakeDiverged
+from noetl_core.lake.manifest import Position
+from noetl_core.lake.slices import (
+    Slice,
+    VersionRange,
+    WrittenSlice,
+    check_joints,
+    cut,
+    missing_ranges,
+    positions_after,
+)
 from noetl_core.ports.streams import StreamHead
 
 
@@ -28,12 +38,16 @@ def spans(one: Slice) -> list[tuple[int, int, int]]:
     return [(part.execution_id, part.first, part.last) for part in one.ranges]
 
 
-def written(*, follows: str, ends: str) -> WrittenSlice:
-    return WrittenSlice(files=(), follows=follows, ends=ends)
+def at(version: int, checksum: str = "") -> Position:
+    return Position(version=version, checksum=checksum)
+
+
+def written(*, follows: Sequence[str], ends: Sequence[str]) -> WrittenSlice:
+    return WrittenSlice(files=(), follows=tuple(follows), ends=tuple(ends))
 
 
 def test_only_what_is_beyond_the_lake_is_missing() -> None:
-    ranges = missing_ranges([head(1, 5), head(2, 7), head(3, 2)], {1: 5, 2: 4})
+    ranges = missing_ranges([head(1, 5), head(2, 7), head(3, 2)], {1: at(5, "head of 1"), 2: at(4)})
 
     assert [(one.execution_id, one.first, one.last) for one in ranges] == [(2, 5, 7), (3, 1, 2)]
 
@@ -47,7 +61,6 @@ def test_a_history_that_does_not_fit_goes_on_in_the_next_slice() -> None:
         [(2, 7, 16)],
         [(2, 17, 23), (3, 1, 3)],
     ]
-    assert slices[1].positions == {2: 16}
 
 
 def test_only_the_end_of_a_history_has_to_be_what_its_head_says() -> None:
@@ -60,8 +73,8 @@ def test_only_the_end_of_a_history_has_to_be_what_its_head_says() -> None:
 def test_every_version_is_in_one_slice_and_all_slices_but_the_last_are_full(
     lengths: list[tuple[int, int]], events: int
 ) -> None:
-    heads = [head(number, version) for number, (_, version) in enumerate(lengths)]
-    positions = {number: position for number, (position, _) in enumerate(lengths)}
+    heads = [head(number, position + beyond) for number, (position, beyond) in enumerate(lengths)]
+    positions = {number: at(position) for number, (position, _) in enumerate(lengths)}
 
     slices = list(cut(missing_ranges(heads, positions), events=events, first_batch=1))
 
@@ -71,25 +84,37 @@ def test_every_version_is_in_one_slice_and_all_slices_but_the_last_are_full(
     found = [(key, version) for one in slices for key, first, last in spans(one) for version in range(first, last + 1)]
     assert found == [
         (number, version)
-        for number, (position, last) in enumerate(lengths)
-        for version in range(position + 1, last + 1)
+        for number, (position, beyond) in enumerate(lengths)
+        for version in range(position + 1, position + beyond + 1)
     ]
 
 
 def test_where_a_history_was_cut_its_ends_have_to_belong_to_each_other() -> None:
-    first, second = cut(missing_ranges([head(1, 12)], {}), events=10, first_batch=1)
-    before = first, written(follows="", ends="tenth")
+    first, second = cut(missing_ranges([head(1, 12), head(2, 1)], {}), events=10, first_batch=1)
+    positions = positions_after(first, written(follows=[""], ends=["tenth"]))
 
-    check_joint(before, second, written(follows="tenth", ends="twelfth"))
-    with pytest.raises(Corrupt, match="execution 1: event 11 follows another"):
-        check_joint(before, second, written(follows="another", ends="twelfth"))
+    assert positions == {1: at(10, "tenth")}
+    check_joints({}, first, written(follows=[""], ends=["tenth"]))
+    check_joints(positions, second, written(follows=["tenth", ""], ends=["twelfth", "first"]))
+    with pytest.raises(LakeDiverged, match="execution 1: event 11 follows another"):
+        check_joints(positions, second, written(follows=["another", ""], ends=["twelfth", "first"]))
 
 
-def test_slices_of_different_histories_have_nothing_to_do_with_each_other() -> None:
-    first, second = cut(missing_ranges([head(1, 10), head(2, 3)], {}), events=10, first_batch=1)
+def test_each_history_follows_what_an_earlier_run_has_left_of_it() -> None:
+    positions = {1: at(3, "third of 1"), 2: at(2, "second of 2"), 3: at(1)}
+    (one,) = cut(missing_ranges([head(number, 5) for number in (1, 2, 3)], positions), events=100, first_batch=4)
 
-    check_joint((first, written(follows="", ends="tenth")), second, written(follows="", ends="third"))
-    check_joint(None, first, written(follows="", ends="tenth"))
+    check_joints(positions, one, written(follows=["third of 1", "second of 2", "unknown"], ends=["", "", ""]))
+    with pytest.raises(LakeDiverged, match="execution 2: event 3 follows another, the lake's event before it has sec"):
+        check_joints(positions, one, written(follows=["third of 1", "another", "unknown"], ends=["", "", ""]))
+
+
+def test_a_log_that_has_less_than_the_lake_or_something_else_is_another_log() -> None:
+    with pytest.raises(LakeDiverged, match=r"up to 9, and the log ends at 5.*begin another lake"):
+        missing_ranges([head(1, 5)], {1: at(9)})
+    with pytest.raises(LakeDiverged, match="event 5 has checksum another in the lake"):
+        missing_ranges([head(1, 5)], {1: at(5, "another")})
+    assert missing_ranges([head(1, 5)], {1: at(5)}) == [], "an earlier release did not say"
 
 
 def test_a_range_counts_its_events_first_and_last_included() -> None:

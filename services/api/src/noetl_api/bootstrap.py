@@ -204,12 +204,12 @@ class Api:
         read_events, watch_events = ReadEvents(log), WatchEvents(log, self._signal)
         parsed, presence, planner = ParsedPlaybooks(), PostgresWorkerPresence(pool), self._planner()
         query_executions = QueryExecutions(projections=projections, log=log, signal=self._signal, metrics=self._metrics)
-        lineage, finder = PostgresLineage(pool), PostgresEventFinder(pool)
+        lineage, finder, streams = PostgresLineage(pool), PostgresEventFinder(pool), PostgresStreams(pool)
         return UseCases(
             append_events=append_events,
             ingest_events=IngestEvents(append_events, make_key=lambda: uuid.uuid4().hex),
             read_events=read_events,
-            list_streams=ListStreams(PostgresStreams(pool)),
+            list_streams=ListStreams(streams, streams),
             list_rows=ListRows(projections),
             check_columns=CheckColumns(PostgresEventColumns(pool)),
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from noetl_core.envelope import Envelope, StoredEvent
 from noetl_core.errors import Corrupt
+from noetl_core.lake.manifest import Position
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 EVENT_SCHEMA: Final = pa.schema(
@@ -36,7 +37,7 @@ EVENT_SCHEMA: Final = pa.schema(
     ]
 )
 """The tenant is a part of the path, as readers of partitioned files expect it."""
-_POSITIONS: Final = pa.schema([("execution_id", pa.int64()), ("stream_version", pa.int64())])
+_POSITIONS: Final = pa.schema([("execution_id", pa.int64()), ("stream_version", pa.int64()), ("checksum", pa.string())])
 _PLACE: Final = ("body", "stream_version", "aggregate_version", "ingest_time", "prev_checksum", "checksum")
 
 
@@ -53,16 +54,27 @@ class ParquetEvents:
         rows = _read(data, list(_PLACE)).to_pylist()
         return [StoredEvent(**row) for row in rows]
 
-    def encode_positions(self, positions: Mapping[int, int]) -> bytes:
-        """Versions by execution."""
+    def encode_positions(self, positions: Mapping[int, Position]) -> bytes:
+        """Versions and checksums by execution."""
         ids = sorted(positions)
-        columns = [pa.array(ids, pa.int64()), pa.array([positions[one] for one in ids], pa.int64())]
+        columns = [
+            pa.array(ids, pa.int64()),
+            pa.array([positions[one].version for one in ids], pa.int64()),
+            pa.array([positions[one].checksum for one in ids], pa.string()),
+        ]
         return _written(pa.Table.from_arrays(columns, schema=_POSITIONS))
 
-    def decode_positions(self, data: bytes) -> dict[int, int]:
-        """What was encoded."""
+    def decode_positions(self, data: bytes) -> dict[int, Position]:
+        """What was encoded, by this release or by one that wrote no checksums."""
         table = _read(data, None)
-        return dict(zip(table["execution_id"].to_pylist(), table["stream_version"].to_pylist(), strict=True))
+        if not {"execution_id", "stream_version"} <= set(table.column_names):
+            raise Corrupt(f"positions of the lake have the columns {', '.join(table.column_names)}")
+        ids, versions = table["execution_id"].to_pylist(), table["stream_version"].to_pylist()
+        checksums = table["checksum"].to_pylist() if "checksum" in table.column_names else [""] * len(ids)
+        return {
+            one: Position(version=version, checksum=checksum or "")
+            for one, version, checksum in zip(ids, versions, checksums, strict=True)
+        }
 
 
 def _row(event: StoredEvent, envelope: Envelope) -> dict[str, Any]:

@@ -51,14 +51,15 @@ async def write_slice(
 ) -> WrittenSlice:
     """Memory is bounded by what a file holds and by what is read at once, not by the slice."""
     aside = _Aside(files, format, batch=one.batch, file_bytes=file_bytes)
-    follows, ends = None, ""
+    follows: list[str] = []
+    ends: list[str] = []
     for start in range(0, len(one.ranges), _READS):
         together = one.ranges[start : start + _READS]
         firsts = await asyncio.gather(*(_read(log, span, span.first) for span in together))
         for span, first in zip(together, firsts, strict=True):
-            follows = first[0].prev_checksum if follows is None else follows
-            ends = await _take(log, span, first, aside)
-    return WrittenSlice(files=aside.finish(), follows=follows or "", ends=ends)
+            follows.append(first[0].prev_checksum)
+            ends.append(await _take(log, span, first, aside))
+    return WrittenSlice(files=aside.finish(), follows=tuple(follows), ends=tuple(ends))
 
 
 async def _take(log: EventLog, span: VersionRange, page: Sequence[StoredEvent], aside: _Aside) -> str:

@@ -41,9 +41,10 @@ def verify_lake(
     heads: Mapping[int, StreamHead],
     progress: Progress,
 ) -> ShareReport:
-    """Histories come from a lake (`lake_events`), and from api only what happened since.
+    """Histories come from a lake (`lake_events`), and from api only what happened to them since.
 
-    Without a target histories are checked and folded, and compared with nothing.
+    What has begun since is not among what was seen. Without a target histories are checked and folded, and compared
+    with nothing.
     """
     context = spark.sparkContext
     done = _Done(context)

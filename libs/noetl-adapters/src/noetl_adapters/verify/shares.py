@@ -41,7 +41,8 @@ class Target:
 class ShareReport:
     """What came of it; only what is not proved is told in full."""
 
-    executions: int = 0
+    seen: set[int] = field(default_factory=set)
+    """The executions that there is a verdict on: who gave out shares knows by it what nobody has looked at."""
     events: int = 0
     unsettled: int = 0
     rows: dict[str, int] = field(default_factory=lambda: {str(surface): 0 for surface in Surface})
@@ -55,9 +56,14 @@ class ShareReport:
     payloads: dict[str, int] = field(default_factory=dict)
     """That were looked for, by what became of them; one that several shares refer to is looked for by each."""
 
+    @property
+    def executions(self) -> int:
+        """How many they are."""
+        return len(self.seen)
+
     def add(self, verdict: Verdict) -> None:
         """One more execution."""
-        self.executions += 1
+        self.seen.add(verdict.execution_id)
         self.events += verdict.events
         self.unsettled += verdict.unsettled and not verdict.findings
         self._count(verdict.rows)
@@ -69,7 +75,7 @@ class ShareReport:
 
     def add_all(self, other: ShareReport) -> None:
         """Those of another share."""
-        self.executions += other.executions
+        self.seen |= other.seen
         self.events += other.events
         self.unsettled += other.unsettled
         self.failed += other.failed

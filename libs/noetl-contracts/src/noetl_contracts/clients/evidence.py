@@ -13,7 +13,7 @@ from noetl_core.errors import NotFound
 from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage, RowPlace
-from noetl_core.ports.streams import StreamHead, StreamPage
+from noetl_core.ports.streams import HiddenPage, StreamHead, StreamPage
 
 from noetl_contracts.mapping import evidence as mapping
 from noetl_contracts.mapping.events import scope_message
@@ -25,7 +25,7 @@ ROWS_TIMEOUT_SECONDS: Final = 30.0
 
 
 class EvidenceClient:
-    """Ports `Streams`, `LiveRows` and `EventColumns`, served by api."""
+    """Ports `Streams`, `HiddenStreams`, `LiveRows` and `EventColumns`, served by api."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
         self._stub: pb_grpc.EvidenceServiceAsyncStub = pb_grpc.EvidenceServiceStub(channel)
@@ -44,8 +44,19 @@ class EvidenceClient:
         with raising_noetl_errors():
             response = await self._stub.ListStreams(request, timeout=self._timeout)
         return StreamPage(
-            heads=tuple(mapping.head(one) for one in response.heads), now=moment(response.now), more=response.more
+            heads=tuple(mapping.head(one) for one in response.heads),
+            now=moment(response.now),
+            more=response.more,
+            log_branch=response.log_branch,
         )
+
+    async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:
+        """Executions that have events and no head of theirs; port `HiddenStreams`."""
+        request = pb.ListHiddenRequest(
+            scope=scope_message(scope), after_execution_id=str(after) if after else "", page_size=limit
+        )
+        with raising_noetl_errors():
+            return mapping.hidden_page(await self._stub.ListHidden(request, timeout=ROWS_TIMEOUT_SECONDS))
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""

@@ -7,6 +7,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.event.v1.EventService/Read",
         "/noetl.event.v1.EventService/ListHeads",
         "/noetl.evidence.v1.EvidenceService/ListStreams",
+        "/noetl.evidence.v1.EvidenceService/ListHidden",
         "/noetl.evidence.v1.EvidenceService/GetStream",
         "/noetl.evidence.v1.EvidenceService/ListRows",
         "/noetl.evidence.v1.EvidenceService/CheckColumns",

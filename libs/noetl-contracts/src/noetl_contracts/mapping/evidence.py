@@ -10,7 +10,7 @@ from noetl_core.evidence.findings import Finding
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
-from noetl_core.ports.streams import StreamHead
+from noetl_core.ports.streams import HiddenPage, HiddenStream, StreamHead
 from noetl_core.surfaces.shapes import Surface
 
 from noetl_contracts.mapping.times import moment, timestamp
@@ -39,6 +39,39 @@ def head(message: pb.StreamHead) -> StreamHead:
         checksum=message.checksum,
         terminal=message.terminal,
         updated_at=moment(message.updated_at),
+    )
+
+
+def hidden_message(page: HiddenPage) -> pb.ListHiddenResponse:
+    """Executions that listings do not show, as a message."""
+    return pb.ListHiddenResponse(
+        hidden=[
+            pb.HiddenStream(
+                execution_id=str(one.execution_id),
+                tenant_id=one.tenant_id,
+                organization_id=one.organization_id,
+                has_head=one.has_head,
+            )
+            for one in page.hidden
+        ],
+        following_execution_id=str(page.following or ""),
+    )
+
+
+def hidden_page(message: pb.ListHiddenResponse) -> HiddenPage:
+    """Executions that listings do not show."""
+    following = message.following_execution_id
+    return HiddenPage(
+        hidden=tuple(
+            HiddenStream(
+                execution_id=parse_id(one.execution_id, what="execution_id"),
+                tenant_id=one.tenant_id,
+                organization_id=one.organization_id,
+                has_head=one.has_head,
+            )
+            for one in message.hidden
+        ),
+        following=parse_id(following, what="following_execution_id") if following else None,
     )
 
 

@@ -12,6 +12,7 @@ from noetl_core.errors import NoetlError
 from noetl_core.evidence.chain import ChainCheck, Head
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.live import LiveState
+from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.differences import differences
 from noetl_core.replay.history import Replay, Replayed
 from noetl_core.surfaces.checksums import total_checksum
@@ -116,7 +117,23 @@ class HistoryCheck:
     def end(self, head: Head) -> None:
         """All events up to a head have been taken."""
         self.findings += self._chain.end(head)
-        self.had_ended = self._replay.has_ended
+        self.had_ended = self._replay.state.execution.status.is_final
+
+    def told_otherwise(self, head: StreamHead) -> list[Finding]:
+        """What a head says that its history does not; to be asked when all events up to it have been taken."""
+        if self.findings or self.version != head.version:
+            return []  # the history is told of already
+        execution = self._replay.state.execution
+        pairs = {
+            "tenant_id": (head.tenant_id, execution.tenant_id),
+            "organization_id": (head.organization_id, execution.organization_id),
+            "terminal": (head.terminal, self.had_ended),
+        }
+        told = ", ".join(f"{name} is {said!r} beside {true!r}" for name, (said, true) in pairs.items() if said != true)
+        if not told:
+            return []
+        message = f"the stream's head is not what its events give: {told} in them"
+        return [Finding(code="stream.differs", message=message, stream_version=head.version)]
 
     def replayed(self) -> Replayed | None:
         """The state that the history gives; None unless all of it is as it was written."""

@@ -60,10 +60,12 @@ class VerifyExecutions:
         """A batch; histories that were taken from elsewhere before are read on from there."""
         checks = {head.execution_id: (begun or {}).get(head.execution_id) for head in heads}
         checked: dict[int, HistoryCheck] = {}
+        told: dict[int, list[Finding]] = {}
         for head in heads:
             check = checked[head.execution_id] = checks[head.execution_id] or HistoryCheck(head.execution_id)
             await self._read_to(check, head.version)
             check.end(Head(version=head.version, checksum=head.checksum))
+            told[head.execution_id] = check.told_otherwise(head)
         live, unsettled = await read_live(
             self._rows,
             self._scope,
@@ -71,24 +73,24 @@ class VerifyExecutions:
             wait_seconds=self._wait_seconds,
             keep_rows=self._keep_rows,
         )
-        told = await self._differing_columns(list(checked))
+        for execution_id, finding in await self._differing_columns(list(checked)):
+            told[execution_id].append(finding)
         verified: list[Verified] = []
         for head in heads:
             check, state = checked[head.execution_id], live.get(head.execution_id)
             if state is not None and not check.findings:
                 await self._read_to(check, state.version)
             verdict = check.against(state, unsettled=head.execution_id in unsettled)
-            verdict = replace(verdict, findings=(*verdict.findings, *told.get(head.execution_id, ())))
+            verdict = replace(verdict, findings=(*verdict.findings, *told[head.execution_id]))
             verified.append(Verified(head=head, check=check, live=state, verdict=verdict))
         return verified
 
-    async def _differing_columns(self, execution_ids: list[int]) -> dict[int, list[Finding]]:
-        found: dict[int, list[Finding]] = {}
+    async def _differing_columns(self, execution_ids: list[int]) -> list[tuple[int, Finding]]:
+        found: list[tuple[int, Finding]] = []
         after: Place | None = None
         while self._columns is not None:
             page = await self._columns.check_columns(self._scope, execution_ids, after=after)
-            for execution_id, finding in page.findings:
-                found.setdefault(execution_id, []).append(finding)
+            found += page.findings
             if page.following is None:
                 break
             after = page.following

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date as calendar_date
 from datetime import datetime
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from noetl_core.canonical import JsonObject, decode, encode, sha256_hex
-from noetl_core.errors import Corrupt
+from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.timestamps import format_time, parse_time
 
 SCHEMA_VERSION: Final = 1
@@ -17,6 +19,8 @@ MANIFESTS: Final = "_lake/batches"
 PENDING: Final = "_lake/pending"
 POSITIONS: Final = "_lake/positions"
 EVENTS: Final = "events"
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_EVENT_PATH: Final = re.compile(rf"{EVENTS}/tenant_id=([^/]+)/date=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/[^/]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,16 @@ class LakeFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """How far an execution has come in a lake."""
+
+    version: int
+    """Of its last event there."""
+    checksum: str = ""
+    """Of the same, by which the next one is tied to it; empty where an earlier release exported it, and did not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """One batch: its files, how far each execution has come with it, and where the next run begins to look."""
 
@@ -41,12 +55,14 @@ class Manifest:
     scope: str
     """Whose events these are; a lake is of one tenant and organization, or of all of them."""
     files: tuple[LakeFile, ...]
-    positions: Mapping[int, int] = field(default_factory=dict)
-    """Version up to which events of an execution are in the lake, of those that this batch moved."""
+    positions: Mapping[int, Position] = field(default_factory=dict)
+    """Up to where events of an execution are in the lake, of those that this batch moved."""
     positions_file: LakeFile | None = None
     """The same of all executions so far, now and then, so that nobody has to read every manifest."""
     scanned_to: datetime | None = None
     """Every head that moved before this time is in the lake; None within a run."""
+    log_branch: str = ""
+    """Of the log that the events are from; empty if nobody said."""
     previous_sha256: str = ""
 
     @property
@@ -67,8 +83,10 @@ class Manifest:
                 "batch": self.batch,
                 "scope": self.scope,
                 "files": [one.to_json() for one in self.files],
-                "positions": {str(key): version for key, version in self.positions.items()},
+                "positions": {str(key): one.version for key, one in self.positions.items()},
+                "checksums": {str(key): one.checksum for key, one in self.positions.items() if one.checksum},
                 "positions_file": self.positions_file.to_json() if self.positions_file else None,
+                "log_branch": self.log_branch,
                 "scanned_to": format_time(self.scanned_to) if self.scanned_to else None,
                 "previous_sha256": self.previous_sha256,
             }
@@ -81,17 +99,28 @@ class Manifest:
             fields: Any = decode(data)
             if fields["schema_version"] != SCHEMA_VERSION:
                 raise Corrupt(f"a manifest of version {fields['schema_version']!r} is not known to this release")
-            return cls(
-                batch=fields["batch"],
-                scope=fields["scope"],
-                files=tuple(LakeFile(**one) for one in fields["files"]),
-                positions={int(key): version for key, version in fields["positions"].items()},
-                positions_file=LakeFile(**fields["positions_file"]) if fields["positions_file"] else None,
-                scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] else None,
-                previous_sha256=fields["previous_sha256"],
+            manifest = cls(
+                batch=_number(fields["batch"], least=1),
+                scope=_text(fields["scope"]),
+                files=tuple(_file(one) for one in _list(fields["files"])),
+                positions=_positions(fields["positions"], fields.get("checksums", {})),
+                positions_file=_file(fields["positions_file"]) if fields["positions_file"] is not None else None,
+                scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] is not None else None,
+                log_branch=_text(fields.get("log_branch", "")),
+                previous_sha256=_digest(fields["previous_sha256"]) if fields["previous_sha256"] != "" else "",
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, InvalidInput) as exc:
             raise Corrupt(f"the manifest of a batch cannot be read: {exc!r}") from exc
+        manifest._check_paths()
+        return manifest
+
+    def _check_paths(self) -> None:
+        """Whoever resumes gives files the places that stand here: none of them may be outside of the lake."""
+        for file in self.files:
+            if not is_event_path(file.path, self.batch, file.sha256):
+                raise Corrupt(f"batch {self.batch} has {file.path!r}, which is no place of a file of events")
+        if (kept := self.positions_file) is not None and kept.path != positions_path(self.batch, kept.sha256):
+            raise Corrupt(f"batch {self.batch} has {kept.path!r}, which is not where its positions stand")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +129,14 @@ class Progress:
 
     scope: str
     next_batch: int = 1
-    positions: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[int, Position] = field(default_factory=dict)
     scanned_to: datetime | None = None
+    log_branch: str = ""
+    """That the last batch was from."""
     last_sha256: str = ""
 
 
-def follow(progress: Progress, data: bytes, *, known: Mapping[int, int] | None = None) -> Progress:
+def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | None = None) -> Progress:
     """Progress after one more manifest; `known` are the positions of its file, if it has one and they were read."""
     manifest = Manifest.from_bytes(data)
     if manifest.scope != progress.scope:
@@ -118,6 +149,7 @@ def follow(progress: Progress, data: bytes, *, known: Mapping[int, int] | None =
         next_batch=manifest.batch + 1,
         positions=positions,
         scanned_to=manifest.scanned_to or progress.scanned_to,
+        log_branch=manifest.log_branch,
         last_sha256=sha256_hex(data),
     )
 
@@ -144,6 +176,19 @@ def event_path(batch: int, sha256: str, *, tenant_id: str, date: str) -> str:
     return f"{EVENTS}/tenant_id={quote(tenant_id, safe='')}/date={date}/batch-{batch:012d}-{sha256}.parquet"
 
 
+def is_event_path(path: str, batch: int, sha256: str) -> bool:
+    """Whether `event_path` makes exactly this of a file's batch and digest, with some tenant and date."""
+    found = _EVENT_PATH.fullmatch(path)
+    if found is None:
+        return False
+    tenant_id, date = unquote(found[1]), found[2]
+    try:
+        calendar_date.fromisoformat(date)
+    except ValueError:
+        return False
+    return path == event_path(batch, sha256, tenant_id=tenant_id, date=date)
+
+
 def positions_path(batch: int, sha256: str) -> str:
     """Where the positions of all executions after a batch stand."""
     return f"{POSITIONS}/batch-{batch:012d}-{sha256}.parquet"
@@ -153,3 +198,45 @@ def never_counted(pending: Iterable[str], last: Manifest) -> list[str]:
     """Files of batches that others have written since: nobody will ever refer to them."""
     wanted = {pending_path(last.batch, one.sha256) for one in last.all_files}
     return sorted(path for path in pending if batch_of(path) <= last.batch and path not in wanted)
+
+
+def _file(fields: Any) -> LakeFile:
+    file = LakeFile(**fields)
+    _text(file.path)
+    _number(file.rows)
+    _number(file.bytes)
+    _digest(file.sha256)
+    return file
+
+
+def _positions(versions: Any, checksums: Any) -> dict[int, Position]:
+    """Releases that did not tie batches to each other wrote no checksums."""
+    told = {key: _digest(one) for key, one in checksums.items()}
+    return {
+        int(key): Position(version=_number(version, least=1), checksum=told.get(key, ""))
+        for key, version in versions.items()
+    }
+
+
+def _number(value: Any, *, least: int = 0) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{value!r} is no number from {least} on")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _digest(value: Any) -> str:
+    if _DIGEST.fullmatch(_text(value)) is None:
+        raise ValueError(f"{value!r} is no digest")
+    return _text(value)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
-from noetl_core.errors import Corrupt
-from noetl_core.lake.manifest import LakeFile
+from noetl_core.errors import LakeDiverged
+from noetl_core.lake.manifest import LakeFile, Position
 from noetl_core.ports.streams import StreamHead
+
+_NOTHING: Final = Position(version=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,36 +44,43 @@ class Slice:
         """Of all ranges."""
         return sum(one.events for one in self.ranges)
 
-    @property
-    def positions(self) -> dict[int, int]:
-        """How far the lake has come with it, of each execution."""
-        return {one.execution_id: one.last for one in self.ranges}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSlice:
-    """What stands aside of a slice, and where its chain has to be tied to its neighbours."""
+    """What stands aside of a slice, and where each of its ranges has to be tied to what the lake has before it."""
 
     files: tuple[LakeFile, ...]
-    follows: str
-    """What the first event says of the one before it."""
-    ends: str
-    """Checksum of the last event."""
+    follows: tuple[str, ...]
+    """What the first event of each range says of the one before it."""
+    ends: tuple[str, ...]
+    """Checksum of the last event of each range."""
 
 
-def missing_ranges(heads: Iterable[StreamHead], positions: Mapping[int, int]) -> list[VersionRange]:
-    """What each execution has beyond the lake, in the order of heads."""
-    return [
-        VersionRange(
-            execution_id=head.execution_id,
-            tenant_id=head.tenant_id,
-            first=positions.get(head.execution_id, 0) + 1,
-            last=head.version,
-            checksum=head.checksum,
-        )
-        for head in heads
-        if positions.get(head.execution_id, 0) < head.version
-    ]
+def missing_ranges(heads: Iterable[StreamHead], positions: Mapping[int, Position]) -> list[VersionRange]:
+    """What each execution has beyond the lake, in the order of heads; raises `LakeDiverged` if one has less."""
+    ranges: list[VersionRange] = []
+    for head in heads:
+        position = positions.get(head.execution_id, _NOTHING)
+        _check_head(head, position)
+        if position.version < head.version:
+            ranges.append(
+                VersionRange(
+                    execution_id=head.execution_id,
+                    tenant_id=head.tenant_id,
+                    first=position.version + 1,
+                    last=head.version,
+                    checksum=head.checksum,
+                )
+            )
+    return ranges
+
+
+def check_known(positions: Mapping[int, Position], execution_ids: Collection[int]) -> None:
+    """Raises `LakeDiverged` if the lake has an execution that is not among all those of the log."""
+    for execution_id, position in positions.items():
+        if execution_id not in execution_ids:
+            told = f"the lake has events up to {position.version}, and the log has none of it"
+            raise LakeDiverged(execution_id, told)
 
 
 def cut(ranges: Iterable[VersionRange], *, events: int, first_batch: int) -> Iterator[Slice]:
@@ -92,16 +102,33 @@ def cut(ranges: Iterable[VersionRange], *, events: int, first_batch: int) -> Ite
         yield Slice(batch=batch, ranges=tuple(taken))
 
 
-def check_joint(before: tuple[Slice, WrittenSlice] | None, slice_: Slice, written: WrittenSlice) -> None:
-    """Raises `Corrupt` where a history was cut and its two ends do not belong to each other."""
-    if before is None:
-        return
-    last, first = before[0].ranges[-1], slice_.ranges[0]
-    if last.execution_id == first.execution_id and before[1].ends != written.follows:
-        raise Corrupt(
-            f"execution {first.execution_id}: event {first.first} follows {written.follows or 'nothing'}, "
-            f"the event before it has {before[1].ends}"
-        )
+def check_joints(positions: Mapping[int, Position], slice_: Slice, written: WrittenSlice) -> None:
+    """Raises `LakeDiverged` where a history goes on in a slice and does not follow what the lake has of it.
+
+    That may be of the slice before or of an earlier run: either way, versions alone do not make a history of them.
+    """
+    for one, follows in zip(slice_.ranges, written.follows, strict=True):
+        known = positions.get(one.execution_id, _NOTHING)
+        if known.checksum and follows != known.checksum:
+            told = f"event {one.first} follows {follows or 'nothing'}, the lake's event before it has {known.checksum}"
+            raise LakeDiverged(one.execution_id, told)
+
+
+def positions_after(slice_: Slice, written: WrittenSlice) -> dict[int, Position]:
+    """How far the lake has come with a slice, of each execution in it."""
+    return {
+        one.execution_id: Position(version=one.last, checksum=ends)
+        for one, ends in zip(slice_.ranges, written.ends, strict=True)
+    }
+
+
+def _check_head(head: StreamHead, position: Position) -> None:
+    if head.version < position.version:
+        told = f"the lake has events up to {position.version}, and the log ends at {head.version}"
+        raise LakeDiverged(head.execution_id, told)
+    if head.version == position.version and position.checksum not in ("", head.checksum):
+        told = f"event {head.version} has checksum {position.checksum} in the lake and {head.checksum} in the log"
+        raise LakeDiverged(head.execution_id, told)
 
 
 def _split(one: VersionRange, events: int) -> tuple[VersionRange, VersionRange]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from noetl_core.envelope import StoredEvent
+from noetl_core.lake.manifest import Position
 from noetl_core.lake.slices import Slice, WrittenSlice
 
 
@@ -56,11 +57,11 @@ class LakeFormat(Protocol):
         """What was encoded."""
         ...
 
-    def encode_positions(self, positions: Mapping[int, int]) -> bytes:
-        """Versions by execution."""
+    def encode_positions(self, positions: Mapping[int, Position]) -> bytes:
+        """Positions by execution."""
         ...
 
-    def decode_positions(self, data: bytes) -> dict[int, int]:
+    def decode_positions(self, data: bytes) -> dict[int, Position]:
         """What was encoded."""
         ...
 

@@ -29,6 +29,29 @@ class StreamPage:
     heads: tuple[StreamHead, ...]
     now: datetime
     more: bool
+    log_branch: str = ""
+    """Of the log that they are of (ADR 0049); empty if whoever lists them does not tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenStream:
+    """An execution that has events, and that no listing of heads of its tenant shows."""
+
+    execution_id: int
+    tenant_id: str
+    organization_id: str
+    """Of its first event."""
+    has_head: bool
+    """Whether there is a head, which then names another tenant or organization."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenPage:
+    """What was found among some executions, by their ids."""
+
+    hidden: tuple[HiddenStream, ...]
+    following: int | None
+    """The last execution that was looked at; None when there are no more."""
 
 
 class Streams(Protocol):
@@ -42,4 +65,15 @@ class Streams(Protocol):
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""
+        ...
+
+
+class HiddenStreams(Protocol):
+    """Looks for executions by their events: who lists heads believes one row an execution, which can be lost."""
+
+    async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:
+        """Looks at so many executions with ids above one; whose they are is told by their first events.
+
+        Events and heads are compared as of one moment, so an execution that is just being started is not among them.
+        """
         ...

@@ -72,14 +72,14 @@ class Replay:
         self._early: dict[int, StoredEvent] = {}
 
     @property
+    def state(self) -> State:
+        """Where it has come to."""
+        return self._fold.state
+
+    @property
     def version(self) -> int:
         """Up to which event it has come."""
         return self._fold.state.stream_version
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the execution has, by what was folded so far."""
-        return self._fold.state.execution.ended_at is not None
 
     @property
     def row_count(self) -> int:

@@ -24,7 +24,7 @@ from noetl_core.errors import AlreadyExists, NoetlError, NotFound
 from noetl_core.ids import Snowflake
 from noetl_core.numbering import number
 from noetl_core.ports.event_log import EventPage, HeadPage, MovedHead, Scope
-from noetl_core.ports.streams import StreamHead, StreamPage
+from noetl_core.ports.streams import HiddenPage, HiddenStream, StreamHead, StreamPage
 
 from noetl_testkit.memory.leases import InMemoryShardLeases
 
@@ -47,7 +47,7 @@ class _Stream:
 
 
 class InMemoryEventLog:
-    """Port `EventLog`, and the batch log below group commit; `hints` and `streams` are open to tests."""
+    """Port `EventLog`, and the batch log below group commit; `hints`, `streams` and `log_branch` are open to tests."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class InMemoryEventLog:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.streams: dict[int, _Stream] = {}
+        self.log_branch = "1"
         self.hints: list[Hint] = []
         self.on_commit: list[Callable[[Sequence[PlacedEvent]], None]] = []
         self._leases = leases or InMemoryShardLeases(shard_count=shard_count, clock=clock)
@@ -158,12 +159,30 @@ class InMemoryEventLog:
             and _belongs_to(stream.head, scope)
         ]
         heads = tuple(_stream_head(stream) for stream in found[:limit])
-        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit)
+        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit, log_branch=self.log_branch)
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""
         stream = self.streams.get(execution_id)
         return _stream_head(stream) if stream is not None and _belongs_to(stream.head, scope) else None
+
+    async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:
+        """Port `HiddenStreams`; here every stream has a head, which a test may have given to another tenant."""
+        found = [one for one in sorted(self.streams.items()) if one[0] > after][:limit]
+        hidden: list[HiddenStream] = []
+        for execution_id, stream in found:
+            first = stream.events[0].envelope()
+            whose = Scope(tenant_id=first.tenant_id, organization_id=first.organization_id)
+            if scope in (None, whose) and not _belongs_to(stream.head, whose):
+                hidden.append(
+                    HiddenStream(
+                        execution_id=execution_id,
+                        tenant_id=whose.tenant_id,
+                        organization_id=whose.organization_id,
+                        has_head=True,
+                    )
+                )
+        return HiddenPage(hidden=tuple(hidden), following=found[-1][0] if len(found) == limit else None)
 
     async def open_descendants(self, execution_id: int, *, limit: int) -> tuple[int, ...]:
         """Port `Descendants`: those that have not ended, the nearest first."""

@@ -15,19 +15,29 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from noetl_core.canonical import sha256_hex
-from noetl_core.errors import AlreadyExists, Unavailable
+from noetl_core.errors import AlreadyExists, Corrupt, Unavailable
 from noetl_core.lake.manifest import (
     MANIFESTS,
     PENDING,
     LakeFile,
     Manifest,
+    Position,
     Progress,
     follow,
     never_counted,
     pending_path,
     positions_path,
 )
-from noetl_core.lake.slices import Slice, VersionRange, WrittenSlice, check_joint, cut, missing_ranges
+from noetl_core.lake.slices import (
+    Slice,
+    VersionRange,
+    WrittenSlice,
+    check_joints,
+    check_known,
+    cut,
+    missing_ranges,
+    positions_after,
+)
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.lake import LakeFiles, LakeFormat, SliceWriter
 from noetl_core.ports.streams import Streams
@@ -49,6 +59,13 @@ class Exported:
     batches: int = 0
     bytes: int = 0
 
+    def count(self, one: Slice, manifest: Manifest) -> None:
+        """One more batch."""
+        self.events += one.events
+        self.files += len(manifest.files)
+        self.batches += 1
+        self.bytes += sum(file.bytes for file in manifest.files)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
@@ -58,6 +75,8 @@ class Missing:
     ranges: Sequence[VersionRange]
     seen_at: datetime
     """Of the database, before the first head was read."""
+    log_branch: str
+    """That the heads are of."""
 
     @property
     def events(self) -> int:
@@ -90,12 +109,19 @@ class LakeExport:
         progress = self._resume()
         since = progress.scanned_to - OVERLAP if progress.scanned_to else None
         page = await streams.list_streams(self._scope, moved_since=since, limit=_PAGE)
-        seen_at, ranges = page.now, missing_ranges(page.heads, progress.positions)
+        if since is not None and page.log_branch != progress.log_branch:
+            # What the log may have lost has not moved since: all of it is compared, and not what is new alone.
+            since, page = None, await streams.list_streams(self._scope, limit=_PAGE)
+        seen_at, branch, ranges = page.now, page.log_branch, missing_ranges(page.heads, progress.positions)
+        known = {head.execution_id for head in page.heads}
         while page.more and page.heads:
             after = page.heads[-1].execution_id
             page = await streams.list_streams(self._scope, after=after, moved_since=since, limit=_PAGE)
             ranges += missing_ranges(page.heads, progress.positions)
-        return Missing(progress=progress, ranges=ranges, seen_at=seen_at)
+            known.update(head.execution_id for head in page.heads)
+        if since is None:
+            check_known(progress.positions, known)
+        return Missing(progress=progress, ranges=ranges, seen_at=seen_at, log_branch=branch)
 
     async def run(self, missing: Missing, writer: SliceWriter) -> Exported:
         """Bring the lake up to what was seen; raises `AlreadyExists` if another export does the same.
@@ -104,7 +130,6 @@ class LakeExport:
         """
         done = Exported(executions=len(missing.ranges))
         progress, left = missing.progress, missing.events
-        before: tuple[Slice, WrittenSlice] | None = None
         slices = cut(missing.ranges, events=self._batch_events, first_batch=progress.next_batch)
         begun: deque[tuple[Slice, asyncio.Task[WrittenSlice]]] = deque()
         try:
@@ -113,9 +138,20 @@ class LakeExport:
                     begun.append((following, asyncio.create_task(writer.write(following))))
                 one, task = begun.popleft()
                 written = await task
-                check_joint(before, one, written)
-                before, left = (one, written), left - one.events
-                progress = self._commit(progress, one, written, done, scanned_to=None if left else missing.seen_at)
+                check_joints(progress.positions, one, written)
+                left -= one.events
+                manifest = Manifest(
+                    batch=one.batch,
+                    scope=progress.scope,
+                    files=written.files,
+                    positions=positions_after(one, written),
+                    log_branch=missing.log_branch,
+                    scanned_to=None if left else missing.seen_at,
+                    previous_sha256=progress.last_sha256,
+                )
+                progress = self._commit(progress, manifest)
+                done.count(one, manifest)
+                self._report(done)
         finally:
             for _, task in begun:
                 task.cancel()
@@ -133,26 +169,22 @@ class LakeExport:
             known = None
             if last.positions_file is not None:
                 self._give_places(last)
-                known = self._format.decode_positions(self._files.read(last.positions_file.path))
+                known = self._known_positions(last.positions_file)
             progress = follow(progress, data, known=known)
         if last is not None:
             self._give_places(last)
             self._remove_beside(last)
         return progress
 
-    def _commit(
-        self, progress: Progress, one: Slice, written: WrittenSlice, done: Exported, *, scanned_to: datetime | None
-    ) -> Progress:
-        manifest = Manifest(
-            batch=one.batch,
-            scope=progress.scope,
-            files=written.files,
-            positions=one.positions,
-            scanned_to=scanned_to,
-            previous_sha256=progress.last_sha256,
-        )
+    def _known_positions(self, file: LakeFile) -> dict[int, Position]:
+        data = self._files.read(file.path)
+        if sha256_hex(data) != file.sha256:
+            raise Corrupt(f"{file.path}: its bytes are not those that were written")
+        return self._format.decode_positions(data)
+
+    def _commit(self, progress: Progress, manifest: Manifest) -> Progress:
         if manifest.batch % self._positions_every == 0:
-            positions = self._format.encode_positions({**progress.positions, **one.positions})
+            positions = self._format.encode_positions({**progress.positions, **manifest.positions})
             manifest = replace(manifest, positions_file=self._positions_aside(manifest.batch, positions))
         data = manifest.to_bytes()
         self._check_pending(manifest)
@@ -162,13 +194,8 @@ class LakeExport:
             self._give_way(manifest)
             raise
         self._give_places(manifest)
-        if scanned_to is not None:
+        if manifest.scanned_to is not None:
             self._remove_beside(manifest)
-        done.events += one.events
-        done.files += len(manifest.files)
-        done.batches += 1
-        done.bytes += sum(file.bytes for file in manifest.files)
-        self._report(done)
         return follow(progress, data)
 
     def _check_pending(self, manifest: Manifest) -> None:

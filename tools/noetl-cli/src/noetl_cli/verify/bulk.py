@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from noetl_adapters.lake.lake_files import open_lake
@@ -18,13 +18,19 @@ from noetl_adapters.spark.lake_job import LakeAccess
 from noetl_adapters.spark.verify_job import verify_lake, verify_log
 from noetl_adapters.verify.shares import ShareReport, Target, shares_of, verify_share
 from noetl_core.canonical import decode
-from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.errors import InvalidInput, NoetlError, NotFound
+from noetl_core.evidence.findings import Finding
+from noetl_core.evidence.verdict import Verdict
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
 
 from noetl_cli.connection import Server, connected
 from noetl_cli.lake.bring_up import Export, bring_up
 from noetl_cli.stream_heads import all_heads
+from noetl_cli.verify.hidden import find_hidden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Progress = Callable[[int, int], None]
 
@@ -52,6 +58,15 @@ class Bulk:
     def spark_jobs(self) -> SparkJobs:
         """Where they run, once there is one."""
         return SparkJobs(job_settings(master=self.master, jobs=self.jobs, memory=self.memory))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Everything:
+    """What is to be verified."""
+
+    heads: Sequence[StreamHead]
+    hidden: Mapping[int, Finding]
+    """What is told of executions that have no head among these, and must have one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +129,14 @@ async def list_heads(server: Server, scope: Scope | None) -> list[StreamHead]:
         return await all_heads(clients.evidence, scope)
 
 
+async def list_everything(server: Server, scope: Scope | None) -> Everything:
+    """By heads first, then by events and rows: what has begun in between has a head by then."""
+    async with connected(server) as clients:
+        heads = await all_heads(clients.evidence, scope)
+        hidden = await find_hidden(clients.evidence, clients.executions, scope, heads)
+    return Everything(heads=heads, hidden=hidden)
+
+
 def bring_lake_up(server: Server, bulk: Bulk, jobs: SparkJobs) -> None:
     """Before heads are listed: what happens later is asked for."""
     if bulk.lake is not None:
@@ -121,19 +144,14 @@ def bring_lake_up(server: Server, bulk: Bulk, jobs: SparkJobs) -> None:
         bring_up(server, asked, jobs)
 
 
-def verify_all(
-    server: Server, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
-) -> BulkReport:
+def verify_all(server: Server, bulk: Bulk, listed: Everything, jobs: SparkJobs, progress: Progress) -> BulkReport:
     """All of them; nothing here runs in an event loop, since tasks have their own."""
     api = ApiAccess(address=server.address, token=server.token, tls=server.tls)
     target = Target(api=api, wait_seconds=float(bulk.wait_seconds), payloads=bulk.payloads)
-    begun = time.monotonic()
-    if not heads:
-        total = ShareReport()
-    elif bulk.engine == "process":
-        total = _here(target, heads, progress)
-    else:
-        total = _on_spark(target, bulk, heads, jobs, progress)
+    heads = listed.heads
+    spark = jobs.session() if heads and bulk.engine != "process" else None
+    begun = time.monotonic()  # a session takes seconds to start, which say nothing of the work
+    total = _on_spark(target, bulk, heads, spark, progress) if spark is not None else _here(target, heads, progress)
     return BulkReport(
         executions=total.executions,
         events=total.events,
@@ -142,8 +160,8 @@ def verify_all(
         rows=total.rows,
         upcasters=total.upcasters,
         other_registry=total.other_registry,
-        failed=sorted((decode(one.encode()) for one in total.failed), key=_by_execution),
-        missing=max(len(heads) - total.executions, 0),
+        failed=_failed(total.failed, listed.hidden),
+        missing=len({head.execution_id for head in heads} - total.seen),
         payloads=total.payloads if bulk.payloads else None,
     )
 
@@ -157,15 +175,38 @@ def _here(target: Target, heads: Sequence[StreamHead], progress: Progress) -> Sh
 
 
 def _on_spark(
-    target: Target, bulk: Bulk, heads: Sequence[StreamHead], jobs: SparkJobs, progress: Progress
+    target: Target, bulk: Bulk, heads: Sequence[StreamHead], spark: SparkSession, progress: Progress
 ) -> ShareReport:
-    spark = jobs.session()
     with told_plainly(BulkFailed):
-        if bulk.lake is None:
-            return verify_log(spark, target, heads, progress)
-        events = lake_events(spark, LakeAccess.of(bulk.lake, os.environ))
-        return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
+        total = ShareReport() if bulk.lake is None else _from_lake(target, bulk.lake, heads, spark, progress)
+        # Without a lake these are all; with one, those that have begun since it was brought up.
+        left = [head for head in heads if head.execution_id not in total.seen]
+        if left:
+            executions, events = total.executions, total.events
+            total.add_all(
+                verify_log(spark, target, left, lambda more, further: progress(executions + more, events + further))
+            )
+    return total
 
 
-def _by_execution(verdict: Any) -> int:
-    return int(verdict["execution_id"])
+def _from_lake(
+    target: Target, place: str, heads: Sequence[StreamHead], spark: SparkSession, progress: Progress
+) -> ShareReport:
+    try:
+        events = lake_events(spark, LakeAccess.of(place, os.environ))
+    except NotFound:
+        return ShareReport()  # there was nothing when it was brought up
+    return verify_lake(spark, target, events, {head.execution_id: head for head in heads}, progress)
+
+
+def _failed(verdicts: Iterable[str], hidden: Mapping[int, Finding]) -> list[Any]:
+    """By execution; one that is hidden from the log's list may be in a lake, and have a verdict of its own."""
+    failed: dict[int, Any] = {}
+    for one in verdicts:
+        verdict: Any = decode(one.encode())
+        failed[int(verdict["execution_id"])] = verdict
+    for execution_id, finding in hidden.items():
+        verdict = failed.setdefault(execution_id, Verdict(execution_id=execution_id, version=0, events=0).to_json())
+        verdict["findings"].append(finding.to_json())
+        verdict["proved"] = False
+    return [failed[one] for one in sorted(failed)]

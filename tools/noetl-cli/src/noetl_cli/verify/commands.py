@@ -17,7 +17,7 @@ from noetl_cli.output import Output, echo_json, output_option
 from noetl_cli.shown.progress_line import ProgressLine
 from noetl_cli.spark_options import takes_spark
 from noetl_cli.tenants import named_tenant
-from noetl_cli.verify.bulk import Bulk, bring_lake_up, lake_place, list_heads, verify_all
+from noetl_cli.verify.bulk import Bulk, bring_lake_up, lake_place, list_everything, list_heads, verify_all
 from noetl_cli.verify.bundle_files import new_bundle, write_report
 from noetl_cli.verify.bundle_report import bundle_report
 from noetl_cli.verify.check_bundle import check_bundle
@@ -248,9 +248,9 @@ def everything(
     )
     with bulk.spark_jobs() as spark:
         bring_lake_up(server, bulk, spark)
-        heads = asyncio.run(list_heads(server, bulk.scope))
-        progress = ProgressLine(executions=len(heads), events=sum(head.version for head in heads))
-        report = verify_all(server, bulk, heads, spark, progress)
+        listed = asyncio.run(list_everything(server, bulk.scope))
+        progress = ProgressLine(executions=len(listed.heads), events=sum(head.version for head in listed.heads))
+        report = verify_all(server, bulk, listed, spark, progress)
         progress.clear()
     if output is Output.JSON:
         echo_json(report.to_json())

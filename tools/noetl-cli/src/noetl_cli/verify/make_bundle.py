@@ -33,6 +33,7 @@ from noetl_cli.connection import Clients
 from noetl_cli.verify.bundle_files import BundleWriter
 
 PROJECTOR_SECONDS: Final = 10.0
+_BESIDE_THE_BYTES: Final = ("event.column_differs", "stream.differs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +103,7 @@ async def make_bundle(clients: Clients, options: Options, writer: BundleWriter) 
         fetched = await _fetch(clients, options, writer)
         found.extend(judge("fetch", fetched.evidence))
         # What the bytes themselves cannot show, and so no file of the evidence.
-        found.extend(one for one in fetched.verified.verdict.findings if one.code == "event.column_differs")
+        found.extend(one for one in fetched.verified.verdict.findings if one.code in _BESIDE_THE_BYTES)
     _write_documents(fetched, writer)
     for name in STEPS[1:-1]:
         with steps.step(name) as found:

@@ -115,8 +115,11 @@ class ListStreamsResponse(_message.Message):
     HEADS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
+    LOG_BRANCH_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """Whether there may be more after the last of them."""
+    log_branch: _builtins.str
+    """Branch of the log that the heads are of: it changes when a backup is restored and when a standby is promoted."""
     @_builtins.property
     def heads(self) -> _containers.RepeatedCompositeFieldContainer[Global___StreamHead]:
         """The heads, by execution id."""
@@ -131,14 +134,109 @@ class ListStreamsResponse(_message.Message):
         heads: _abc.Iterable[Global___StreamHead] | None = ...,
         more: _builtins.bool = ...,
         now: _timestamp_pb2.Timestamp | None = ...,
+        log_branch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["now", b"now"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "more", b"more", "now", b"now"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "log_branch", b"log_branch", "more", b"more", "now", b"now"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListStreamsResponse: _TypeAlias = ListStreamsResponse  # noqa: Y015
+
+@_typing.final
+class HiddenStream(_message.Message):
+    """An execution that has events, and no head among those of its tenant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
+    HAS_HEAD_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    tenant_id: _builtins.str
+    """Tenant of its first event."""
+    organization_id: _builtins.str
+    """Organization of its first event."""
+    has_head: _builtins.bool
+    """Whether it has a head, which then names another tenant or organization."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        organization_id: _builtins.str = ...,
+        has_head: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "has_head", b"has_head", "organization_id", b"organization_id", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HiddenStream: _TypeAlias = HiddenStream  # noqa: Y015
+
+@_typing.final
+class ListHiddenRequest(_message.Message):
+    """Request of ListHidden."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AFTER_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    after_execution_id: _builtins.str
+    """Only executions with ids above this one; empty for the first page."""
+    page_size: _builtins.int
+    """Largest number of executions that are looked at for the page, at most 5000; 0 means 1000."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose executions, by their first events; see Scope. A service that names nobody sees everybody's."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        after_execution_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_execution_id", b"after_execution_id", "page_size", b"page_size", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHiddenRequest: _TypeAlias = ListHiddenRequest  # noqa: Y015
+
+@_typing.final
+class ListHiddenResponse(_message.Message):
+    """Response of ListHidden."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HIDDEN_FIELD_NUMBER: _builtins.int
+    FOLLOWING_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    following_execution_id: _builtins.str
+    """The last execution that was looked at, for the next page; empty when there are no more."""
+    @_builtins.property
+    def hidden(self) -> _containers.RepeatedCompositeFieldContainer[Global___HiddenStream]:
+        """What was found, by execution id."""
+
+    def __init__(
+        self,
+        *,
+        hidden: _abc.Iterable[Global___HiddenStream] | None = ...,
+        following_execution_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["following_execution_id", b"following_execution_id", "hidden", b"hidden"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListHiddenResponse: _TypeAlias = ListHiddenResponse  # noqa: Y015
 
 @_typing.final
 class GetStreamRequest(_message.Message):

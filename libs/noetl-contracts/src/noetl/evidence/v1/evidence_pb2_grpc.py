@@ -40,6 +40,11 @@ class EvidenceServiceStub:
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsRequest.SerializeToString,
                 response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsResponse.FromString,
                 _registered_method=True)
+        self.ListHidden = channel.unary_unary(
+                '/noetl.evidence.v1.EvidenceService/ListHidden',
+                request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.SerializeToString,
+                response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.FromString,
+                _registered_method=True)
         self.GetStream = channel.unary_unary(
                 '/noetl.evidence.v1.EvidenceService/GetStream',
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamRequest.SerializeToString,
@@ -63,6 +68,13 @@ class EvidenceServiceServicer:
 
     def ListStreams(self, request, context):
         """Lists stream heads by execution id, straight from the log: what a projection lost is among them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHidden(self, request, context):
+        """Looks for executions by their events, and lists those that ListStreams does not show, page by page.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +108,11 @@ def add_EvidenceServiceServicer_to_server(servicer, server):
                     servicer.ListStreams,
                     request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsRequest.FromString,
                     response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsResponse.SerializeToString,
+            ),
+            'ListHidden': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHidden,
+                    request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.FromString,
+                    response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.SerializeToString,
             ),
             'GetStream': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStream,
@@ -141,6 +158,33 @@ class EvidenceService:
             '/noetl.evidence.v1.EvidenceService/ListStreams',
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsRequest.SerializeToString,
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListStreamsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHidden(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.evidence.v1.EvidenceService/ListHidden',
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.SerializeToString,
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,8 @@ class EvidenceServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EvidenceServiceAsyncStub: ...
     ListStreams: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListStreamsRequest, _evidence_pb2.ListStreamsResponse]
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
+    ListHidden: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListHiddenRequest, _evidence_pb2.ListHiddenResponse]
+    """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
     GetStream: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]
     """Finds where one stream ends."""
     ListRows: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]
@@ -49,6 +51,8 @@ class EvidenceServiceAsyncStub(EvidenceServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListStreams: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListStreamsRequest, _evidence_pb2.ListStreamsResponse]  # type: ignore[assignment]
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
+    ListHidden: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListHiddenRequest, _evidence_pb2.ListHiddenResponse]  # type: ignore[assignment]
+    """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
     GetStream: _aio.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]  # type: ignore[assignment]
     """Finds where one stream ends."""
     ListRows: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]  # type: ignore[assignment]
@@ -66,6 +70,14 @@ class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evidence_pb2.ListStreamsResponse, _abc.Awaitable[_evidence_pb2.ListStreamsResponse]]:
         """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
+
+    @_abc_1.abstractmethod
+    def ListHidden(
+        self,
+        request: _evidence_pb2.ListHiddenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evidence_pb2.ListHiddenResponse, _abc.Awaitable[_evidence_pb2.ListHiddenResponse]]:
+        """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
 
     @_abc_1.abstractmethod
     def GetStream(

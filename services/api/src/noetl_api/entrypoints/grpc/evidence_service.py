@@ -44,8 +44,26 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             size=request.page_size,
         )
         return pb.ListStreamsResponse(
-            heads=[mapping.head_message(head) for head in page.heads], more=page.more, now=timestamp(page.now)
+            heads=[mapping.head_message(head) for head in page.heads],
+            more=page.more,
+            now=timestamp(page.now),
+            log_branch=page.log_branch,
         )
+
+    async def ListHidden(  # noqa: N802 - named by the contract
+        self,
+        request: pb.ListHiddenRequest,
+        context: grpc.aio.ServicerContext[pb.ListHiddenRequest, pb.ListHiddenResponse],
+    ) -> pb.ListHiddenResponse:
+        """Executions that have events and are not listed."""
+        after = request.after_execution_id
+        page = await self._list_streams.hidden(
+            current_caller(),
+            scope_of(request.scope),
+            after=parse_id(after, what="after_execution_id") if after else 0,
+            size=request.page_size,
+        )
+        return mapping.hidden_message(page)
 
     async def GetStream(  # noqa: N802 - named by the contract
         self,

@@ -1,0 +1,83 @@
+"""What is said of a bulk verification is about its work."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from noetl_adapters.spark.jobs import SparkJobs, job_settings
+from noetl_adapters.verify.shares import ShareReport
+from noetl_cli.connection import Server
+from noetl_cli.verify import bulk
+from noetl_core.evidence.verdict import Verdict
+from noetl_core.ports.streams import StreamHead
+
+HEADS = [
+    StreamHead(
+        execution_id=number,
+        tenant_id="acme",
+        organization_id="ops",
+        version=100,
+        checksum="",
+        terminal=True,
+        updated_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    for number in (1, 2)
+]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class SlowJobs(SparkJobs):
+    """Its session takes seven seconds to start; there is nothing behind it."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(job_settings())
+        self._clock = clock
+
+    def session(self) -> Any:
+        self._clock.now += 7.0
+        return object()
+
+
+class Work:
+    """A second an execution, of some of them."""
+
+    def __init__(self, clock: Clock, *executions: int) -> None:
+        self._clock = clock
+        self._executions = executions
+
+    def __call__(self, *arguments: Any) -> ShareReport:
+        report = ShareReport()
+        for one in self._executions:
+            self._clock.now += 1.0
+            report.add(Verdict(execution_id=one, version=100, events=100))
+        return report
+
+
+@pytest.mark.parametrize(("seen", "missing"), [((1, 2), 0), ((1, 3), 1)], ids=["all", "another instead of one"])
+def test_the_start_of_a_session_is_no_work_and_what_was_not_seen_is_missing(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[int, ...], missing: int
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(bulk, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(bulk, "_on_spark", Work(clock, *seen))
+
+    report = bulk.verify_all(
+        Server(address="nowhere:1", token=None),
+        bulk.Bulk(),
+        bulk.Everything(heads=HEADS, hidden={}),
+        SlowJobs(clock),
+        lambda executions, events: None,
+    )
+
+    assert (report.seconds, report.to_json()["events_per_second"]) == (2.0, 100.0)
+    assert (report.missing, report.is_proved) == (missing, not missing)
