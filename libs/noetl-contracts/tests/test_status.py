@@ -24,6 +24,7 @@ from noetl_core.errors import (
     FrameHasRows,
     InvalidInput,
     KeyTaken,
+    LakeDiverged,
     LeaseLost,
     NoetlError,
     NoFailedRows,
@@ -65,6 +66,7 @@ EXAMPLES: Mapping[type[NoetlError], Callable[[], NoetlError]] = {
     NotTerminal: lambda: NotTerminal("5"),
     NothingToRedrive: lambda: NothingToRedrive("5"),
     NoFailedRows: lambda: NoFailedRows(execution_id="5", step="s"),
+    LakeDiverged: lambda: LakeDiverged(5, "the lake has events up to 9, and the log ends at 7"),
     ColumnRefused: lambda: ColumnRefused("größe", "a set is no column"),
 }
 TREE = [error_class for error_class in error_classes() if error_class.__module__ == errors.__name__]
