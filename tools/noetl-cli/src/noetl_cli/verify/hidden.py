@@ -35,7 +35,8 @@ async def find_hidden(
     known = {head.execution_id for head in heads}
     by_events = [one async for one in _by_events(evidence, scope) if one.execution_id not in known]
     found = {one.execution_id: _told(one) for one in by_events}
-    whose = {Scope(tenant_id=one.tenant_id, organization_id=one.organization_id) for one in (*heads, *by_events)}
+    named: list[StreamHead | HiddenStream] = [*heads, *by_events]
+    whose = {Scope(tenant_id=one.tenant_id, organization_id=one.organization_id) for one in named}
     async for view in _by_rows(executions, {scope} if scope is not None else whose):
         if view.execution_id in known or view.execution_id in found:
             continue
