@@ -167,10 +167,10 @@ async def test_a_slice_that_fails_for_good_is_told_plainly_and_the_next_run_goes
 async def test_a_killed_driver_is_followed_by_one_that_exports_every_event_once(
     log: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
-    exporter = Exporter(log, str(tmp_path / "lake"), batch_events=10)
+    exporter = Exporter(log, str(tmp_path / "lake"), batch_events=20)
     killed = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "noetl_cli", "lake", "export", str(tmp_path / "lake")),
-        *("--engine", "spark", "--jobs", "2", "--memory", "512m", "--batch-events", "10"),
+        *("--engine", "spark", "--jobs", "2", "--memory", "512m", "--batch-events", "20"),
         env={
             **os.environ,
             "NOETL_API_ADDRESS": log.grpc_address,
@@ -189,7 +189,7 @@ async def test_a_killed_driver_is_followed_by_one_that_exports_every_event_once(
     done = await exporter.on_spark(spark)
 
     assert counted >= 5  # Or all of them, where this process stood still meanwhile.
-    assert done.events == EVENTS_IN_ALL - 10 * counted
+    assert done.events == EVENTS_IN_ALL - 20 * counted
 
     async def nothing_is_left() -> bool:
         """Tasks may outlive their driver for a moment; what they write, the next run removes."""

@@ -15,7 +15,7 @@ from noetl_cli.dev.endpoint import LocalEndpoint
 from noetl_cli.dev.home import StackHome
 from noetl_cli.dev.ports import PORTS_VARIABLE
 from noetl_cli.dev.postgres import PostgresCluster
-from noetl_cli.dev.processes import ProcessIdentity
+from noetl_cli.dev.processes import ProcessIdentity, send_signal
 from noetl_cli.dev.spawn import spawn
 from noetl_cli.dev.stack import DATABASE, SETTINGS_FILE
 from noetl_cli.dev.state import Phase, StackState, Status
@@ -110,7 +110,7 @@ class LocalStack:
             while not released.is_set():
                 process = self.state().components[component].process
                 if process is not None and process.is_alive():
-                    os.kill(process.pid, signal.SIGKILL)
+                    send_signal(process.pid, signal.SIGKILL)
                 released.wait(_POLL_SECONDS)
 
         holder = threading.Thread(target=hold, name=f"hold {component} down")
