@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_core.canonical import decode, encode
 from noetl_core.evidence.bundle import FILES, INDEX, artifact, index_document
+from noetl_core.evidence.documents import SCHEMA
 from noetl_testkit.verifying import Scene
 
 JSON_ROLES = [role for role in FILES if role not in ("events", "projector")]
@@ -33,7 +35,12 @@ def rewrite(directory: Path, change: Callable[[str, Any], None], *, index_versio
     (directory / INDEX).write_bytes(encode(anew) + b"\n")
 
 
+def as_the_second_version(role: str, document: Any) -> None:
+    document["schema_version"] = 2
+
+
 def as_the_first_version(role: str, document: Any) -> None:
+    as_the_second_version(role, document)
     document["schema_version"] = 1
     if role in ("live_rows", "live_checksums"):
         del document["upcasters"]
@@ -41,10 +48,13 @@ def as_the_first_version(role: str, document: Any) -> None:
         del document["verdict"]["upcasters"]
 
 
-async def test_evidence_of_the_first_version_still_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "change"), [(1, as_the_first_version), (2, as_the_second_version)])
+async def test_evidence_of_an_earlier_version_still_holds(
+    tmp_path: Path, version: int, change: Callable[[str, Any], None]
+) -> None:
     directory = await made(tmp_path / "bundle")
 
-    rewrite(directory, as_the_first_version, index_version=1)
+    rewrite(directory, change, index_version=version)
 
     checked = check_bundle(directory)
     assert checked.findings == []
@@ -61,16 +71,16 @@ async def test_all_documents_of_a_bundle_are_of_one_version(tmp_path: Path) -> N
     rewrite(directory, only_live, index_version=1)
 
     found = check_bundle(directory).found
-    assert "live_rows.schema_version is 1, not 2" in {one.message for one in found["live_rows_integrity"]}
-    assert [one.message for one in found["manifest"]] == ["it is of version 2, and the index of version 1"]
+    assert f"live_rows.schema_version is 1, not {SCHEMA}" in {one.message for one in found["live_rows_integrity"]}
+    assert [one.message for one in found["manifest"]] == [f"it is of version {SCHEMA}, and the index of version 1"]
 
 
 async def test_evidence_of_a_later_version_is_left_to_a_later_release(tmp_path: Path) -> None:
     def of_tomorrow(role: str, document: Any) -> None:
-        document["schema_version"] = 3
+        document["schema_version"] = SCHEMA + 1
 
     directory = await made(tmp_path / "bundle")
-    rewrite(directory, of_tomorrow, index_version=3)
+    rewrite(directory, of_tomorrow, index_version=SCHEMA + 1)
 
     checked = check_bundle(directory)
     assert [one.code for one in checked.found["manifest"]] == ["bundle.later"]
@@ -83,7 +93,7 @@ async def test_live_rows_that_hide_their_registry_do_not_have_their_shape(tmp_pa
             del document["upcasters"]
 
     directory = await made(tmp_path / "bundle")
-    rewrite(directory, hidden, index_version=2)
+    rewrite(directory, hidden, index_version=SCHEMA)
 
     found = check_bundle(directory).found
     assert [one.message for one in found["live_rows_integrity"]] == ["live_rows.upcasters is missing"]

@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 from noetl_adapters.spark.jobs import SparkJobs, job_settings
+from noetl_adapters.verify.share_payloads import SharePayloads
 from noetl_adapters.verify.shares import ShareReport
 from noetl_cli.connection import Server
 from noetl_cli.verify import bulk
+from noetl_core.canonical import encode
 from noetl_core.evidence.verdict import Verdict
+from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
+from noetl_core.replay.payload_uses import PayloadUses
+from noetl_testkit.verifying import Payloads, ref_to
 
 HEADS = [
     StreamHead(
@@ -81,3 +86,17 @@ def test_the_start_of_a_session_is_no_work_and_what_was_not_seen_is_missing(
 
     assert (report.seconds, report.to_json()["events_per_second"]) == (2.0, 100.0)
     assert (report.missing, report.is_proved) == (missing, not missing)
+
+
+async def test_an_address_of_somebody_else_hides_no_payload_of_one_s_own() -> None:
+    payloads: Any = Payloads()
+    own, others = ref_to(b"[1]"), ref_to(b"[1]", "rival")
+    payloads.store.objects |= {own.uri: b"[1]", others.uri: b"[1]"}
+    share, uses = SharePayloads(payloads), PayloadUses()
+    for ref in (others, own):
+        uses.add(encode({"about": ref.to_json()}))
+
+    found = await share(uses, Scope(tenant_id="default", organization_id="default"))
+
+    assert [(one.code, others.uri in one.message) for one in found] == [("payload.missing", True)]
+    assert share.counts() == {"missing": 1, "verified": 1}

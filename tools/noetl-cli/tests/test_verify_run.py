@@ -45,6 +45,26 @@ async def test_payloads_that_are_missing_corrupt_or_of_somebody_else_are_named(t
     assert foreign.sha256 not in scene.payloads.fetched
 
 
+@pytest.mark.parametrize("others_first", [True, False])
+async def test_an_address_of_somebody_else_is_named_and_hides_no_payload_of_one_s_own(
+    tmp_path: Path, *, others_first: bool
+) -> None:
+    own, others = ref_to(b"[1]"), ref_to(b"[1]", "rival")
+    scene = Scene(*((others, own) if others_first else (own, others)))
+    await keep(scene, b"[1]")
+
+    made = await scene.verify(tmp_path / "bundle")
+
+    assert {(one.code, others.uri in one.message) for one in made.findings} == {
+        ("payload.locator", True),
+        ("payload.missing", True),
+    }
+    assert sorted(scene.payloads.fetched) == sorted([WORKLOAD.sha256, own.sha256])
+    assert (tmp_path / "bundle" / "payloads" / own.sha256).read_bytes() == b"[1]"
+    checked = check_bundle(tmp_path / "bundle")
+    assert {one.code for one in checked.found["payload_resolution"]} == {"payload.missing"}
+
+
 async def test_what_does_not_come_along_is_read_all_the_same_unless_it_is_large(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

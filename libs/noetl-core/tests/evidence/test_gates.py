@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 from noetl_core.canonical import encode, sha256_hex
+from noetl_core.envelope import Draft
 from noetl_core.evidence.bundle import artifact, check_index, index_document
 from noetl_core.evidence.chain import Head
-from noetl_core.evidence.documents import live_checksums_document, live_rows_document, payload_summary, replay_document
+from noetl_core.evidence.documents import (
+    SCHEMA,
+    live_checksums_document,
+    live_rows_document,
+    payload_summary,
+    replay_document,
+)
 from noetl_core.evidence.gates import GATES, Evidence, PayloadFile, judge
 from noetl_core.replay.history import Replay
 from noetl_core.upcasting.releases import UPCASTERS
@@ -16,23 +23,24 @@ from noetl_testkit.histories import EXECUTION, choices
 from noetl_testkit.telling_histories import telling_history
 
 
-def evidence(seed: int = 1) -> Evidence:
+def evidence(seed: int = 1, *, note: Draft | None = None) -> Evidence:
     """Of an execution whose rows are what its log gives."""
-    events = telling_history(choices(seed)).stored
+    history = telling_history(choices(seed))
+    events = (history if note is None else history.add(note)).stored
     replay = Replay(EXECUTION)
     replay.take(events)
     replayed = replay.result()
     payloads: list[Any] = [
         {
-            "sha256": digest,
-            "uri": replayed.payloads[digest].uri,
-            "media_type": replayed.payloads[digest].media_type,
-            "uses": replayed.payloads[digest].uses,
+            "sha256": use.sha256,
+            "uri": uri,
+            "media_type": use.media_type,
+            "uses": use.uses,
             "status": "present",
-            "stored_bytes": replayed.payloads[digest].bytes,
+            "stored_bytes": use.bytes,
             "included": False,
         }
-        for digest in replayed.payloads.digests()
+        for uri, use in replayed.payloads.by_address().items()
     ]
     rows = live_rows_document(
         replayed.rows,
@@ -164,7 +172,7 @@ def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
         (("replay", "checksum"), "0" * 64, "state_integrity"),
         (("replay", "rows", "commands"), [], "state_integrity"),
         (("live_rows", "schema_version"), 1, "live_rows_integrity"),
-        (("live_rows", "schema_version"), 3, "live_rows_integrity"),
+        (("live_rows", "schema_version"), SCHEMA + 1, "live_rows_integrity"),
         (("live_rows", "upcasters"), "of yesterday", "live_rows_integrity"),
         (("live_rows", "upcasters"), None, "live_rows_integrity"),
         (("live_checksums", "upcasters"), "0" * 64, "live_checksums"),
@@ -296,6 +304,24 @@ def test_the_first_version_did_not_compare_the_size_of_a_payload_with_what_event
 
     judged.schema = 1
 
+    assert judge("payload_resolution", judged) == []
+
+
+def test_earlier_versions_listed_a_payload_once_however_many_addresses_of_it_events_name() -> None:
+    judged = evidence()
+    first = judged.history().replayed()
+    assert first is not None
+    own = min(first.payloads.by_digest().values())
+    others = own.uri.replace("/tenant/default/", "/tenant/acme/")
+    note = Draft(event_type="user.note", idempotency_key="n", meta={"of": {"uri": others, "sha256": own.sha256}})
+    judged = evidence(note=note)
+    replay: Any = copy.deepcopy(judged.replay)
+    listed = [one for one in replay["payloads"] if one["uri"] != others]
+    next(one for one in listed if one["uri"] == own.uri)["uses"] += 1
+    judged.replay = {**replay, "payloads": listed, "payload_summary": payload_summary(listed)}
+
+    assert found(judged)["payload_resolution"] == ["payload.unlisted", "payload.differs"]
+    judged.schema = 2
     assert judge("payload_resolution", judged) == []
 
 

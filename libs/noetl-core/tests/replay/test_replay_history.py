@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noetl_core.canonical import encode
 from noetl_core.envelope import Draft, StoredEvent, chain_checksum
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.evidence.verdict import HistoryCheck
+from noetl_core.payloads import refer_to
 from noetl_core.replay.differences import ABSENT, differences
 from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.history import Replay, Replayed, Seed
@@ -163,12 +165,32 @@ def test_an_event_of_another_history_is_refused() -> None:
         replayed(mine, EXECUTION + 1)
 
 
-def test_payloads_are_counted_by_digest_wherever_they_are_named() -> None:
+def test_payloads_are_counted_by_address_wherever_they_are_named() -> None:
     uses = replayed(drawn_history(choices(4), moves=60).stored).payloads
 
-    assert uses.digests() == [WORKLOAD.sha256]
-    assert uses[WORKLOAD.sha256].uses > 1
+    assert list(uses.by_address()) == [WORKLOAD.uri]
+    assert uses[WORKLOAD.uri].uses > 1
     assert uses.root() != PayloadUses().root()
+
+
+@pytest.mark.parametrize("others", [("rival", "default"), ("default", "rival")])
+@pytest.mark.parametrize("others_first", [True, False])
+def test_an_address_of_somebody_else_does_not_stand_for_one_s_own_of_the_same_bytes(
+    others: tuple[str, str], *, others_first: bool
+) -> None:
+    own = refer_to(b"[1]", tenant_id="default", organization_id="default", media_type="application/json")
+    foreign = refer_to(b"[1]", tenant_id=others[0], organization_id=others[1], media_type="text/plain")
+    alone, both = PayloadUses(), PayloadUses()
+    alone.add(encode({"about": own.to_json()}))
+
+    for ref in (foreign, own) if others_first else (own, foreign):
+        both.add(encode({"about": ref.to_json()}))
+        both = PayloadUses.from_json(both.to_json())
+
+    assert list(both.by_address()) == sorted([own.uri, foreign.uri])
+    assert both[own.uri] == alone[own.uri]
+    assert both[foreign.uri].media_type == "text/plain"
+    assert (len(both), both.root()) == (len(alone), alone.root())
 
 
 def test_lines_of_events_are_read_as_they_were_written() -> None:

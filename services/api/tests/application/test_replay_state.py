@@ -150,7 +150,7 @@ async def test_payloads_are_looked_for_and_read(world: World) -> None:
     await world.payloads.put(tenant_id="default", organization_id="default", data=b"{}", media_type="application/json")
     again, _ = await world.all_pages(replay, projection="none", resolve_payloads=True)
 
-    assert [(one.sha256, one.status) for one in pages[0].payloads] == [(WORKLOAD.sha256, "missing")]
+    assert [(one.use.sha256, one.status) for one in pages[0].payloads] == [(WORKLOAD.sha256, "missing")]
     assert [(one.status, one.stored_bytes) for one in again[0].payloads] == [("verified", 2)]
 
 
@@ -164,10 +164,28 @@ async def test_whatever_a_user_s_event_says_of_a_size_its_payload_and_all_others
 
     pages, _ = await world.all_pages(world.replay(), projection="none", resolve_payloads=True)
 
-    assert {one.sha256: one.status for one in pages[0].payloads} == {
+    assert {one.use.sha256: one.status for one in pages[0].payloads} == {
         ref.sha256: "verified",
         WORKLOAD.sha256: "verified",
     }
+
+
+async def test_an_address_of_somebody_else_hides_no_payload_of_one_s_own() -> None:
+    world = await World().with_history(drawn_history(choices(7), moves=20, ends=False))
+    own = await world.payloads.put(tenant_id="default", organization_id="default", data=b"[]", media_type="text/plain")
+    others = await world.payloads.put(tenant_id="rival", organization_id="default", data=b"[]", media_type="text/plain")
+    for ref in (others, own):
+        told = Draft(event_type="user.note", idempotency_key=ref.uri, meta={"about": ref.to_json()})
+        await world.log.append(History().request((told,), starts=False))
+
+    pages, _ = await world.all_pages(world.replay(), projection="none", resolve_payloads=True, page_size=1)
+
+    assert {one.use.uri: one.status for page in pages for one in page.payloads} == {
+        WORKLOAD.uri: "missing",
+        own.uri: "verified",
+        others.uri: "missing",
+    }
+    assert {page.known.payload_count for page in pages} == {2}
 
 
 @pytest.mark.parametrize(

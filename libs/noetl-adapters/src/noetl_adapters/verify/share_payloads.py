@@ -25,14 +25,15 @@ class SharePayloads:
         self._known: dict[tuple[Scope, str], str] = {}
 
     async def __call__(self, uses: PayloadUses, owner: Scope) -> list[Finding]:
-        """What is wrong with those of one execution, in the order of digests; raises only while the store is away."""
-        wanted = [(owner, uses[sha256].uri) for sha256 in uses.digests()]
+        """What is wrong with those of one execution, in the order of addresses; raises only while the store is away."""
+        known = uses.by_address()
+        wanted = [(owner, uri) for uri in known]
         unknown = iter([one for one in wanted if one not in self._known])
         await asyncio.gather(*(self._look_for(unknown) for _ in range(min(AT_ONCE, len(wanted)))))
         return [
-            Finding(code=f"payload.{status}", message=f"payload {sha256} ({uses[sha256].uri}) is {status}")
-            for sha256 in uses.digests()
-            if (status := self._known[owner, uses[sha256].uri]) not in RESOLVED
+            Finding(code=f"payload.{status}", message=f"payload {use.sha256} ({uri}) is {status}")
+            for uri, use in known.items()
+            if (status := self._known[owner, uri]) not in RESOLVED
         ]
 
     def counts(self) -> dict[str, int]:

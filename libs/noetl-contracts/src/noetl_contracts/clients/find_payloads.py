@@ -53,13 +53,12 @@ class FindPayloads:
         self._take_up_to = take_up_to
 
     async def __call__(self, uses: PayloadUses) -> AsyncIterator[FoundPayload]:
-        """Each of them, in the order of digests; raises only while the store is away."""
-        for sha256 in uses.digests():
-            use = uses[sha256]
-            status, size, data = await self.look(use.uri)
+        """Each of them, in the order of addresses; raises only while the store is away."""
+        for uri, use in uses.by_address().items():
+            status, size, data = await self.look(uri)
             yield FoundPayload(
-                sha256=sha256,
-                uri=use.uri,
+                sha256=use.sha256,
+                uri=uri,
                 media_type=use.media_type,
                 uses=use.uses,
                 status=status,

@@ -14,9 +14,12 @@ from noetl_core.surfaces.shapes import FORMAT, Row, Surface, key_of
 from noetl_core.surfaces.surface_fold import Rows
 from noetl_core.timestamps import format_time
 
-SCHEMA: Final = 2
-"""Of a bundle and of all its documents; it grows with the fields of any. 2: live rows tell their registry."""
-READABLE: Final = (1, SCHEMA)
+SCHEMA: Final = 3
+"""Of a bundle and of all its documents; it grows with the fields of any.
+
+2: live rows tell their registry. 3: payloads are listed by address.
+"""
+READABLE: Final = (1, 2, SCHEMA)
 """Bundles are kept for years: those of earlier versions are judged by what they say."""
 ADAPTER: Final = "noetl.projection.v1.ProjectionService/ListRows"
 """Where live rows come from; another store would name another."""

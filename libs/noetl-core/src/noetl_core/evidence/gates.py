@@ -228,18 +228,25 @@ def payload_resolution(evidence: Evidence) -> list[Finding]:
 
 def _against_history(told: Sequence[Mapping[str, Any]], uses: PayloadUses, schema: int) -> list[Finding]:
     """The list is that of the payloads that events refer to, as they refer to them."""
-    listed, expected = [str(one["sha256"]) for one in told], uses.digests()
-    known = set(expected)
-    findings = [_about("payload.unlisted", f"nothing is said of payload {one}") for one in sorted(known - {*listed})]
-    findings += [_about("payload.foreign", f"no event refers to {one}") for one in sorted({*listed} - known)]
+    # Earlier versions listed a digest once, at the first address that some event named.
+    by, known = ("uri", uses.by_address()) if schema > 2 else ("sha256", uses.by_digest())
+    listed, expected = [str(one[by]) for one in told], list(known)
+    findings = [
+        _about("payload.unlisted", f"nothing is said of payload {one}") for one in sorted({*expected} - {*listed})
+    ]
+    findings += [_about("payload.foreign", f"no event refers to {one}") for one in sorted({*listed} - {*expected})]
     if not findings and listed != expected:
-        findings.append(_about("payload.order", "payloads are not listed in the order of digests, each once"))
+        findings.append(_about("payload.order", f"payloads are not listed in the order of {by}, each once"))
     for one in told:
-        digest = str(one["sha256"])
-        if digest not in known:
+        if (use := known.get(str(one[by]))) is None:
             continue
-        use = uses[digest]
-        fields: dict[str, str | int] = {"uri": use.uri, "media_type": use.media_type, "uses": use.uses}
+        digest = use.sha256
+        fields: dict[str, str | int] = {
+            "sha256": use.sha256,
+            "uri": use.uri,
+            "media_type": use.media_type,
+            "uses": use.uses,
+        }
         if schema > 1 and use.bytes and one["status"] in RESOLVED:
             # Of one that did not come along nothing else tells the size. The first version did not compare it.
             fields["stored_bytes"] = use.bytes

@@ -14,8 +14,9 @@ _MARK = b'"sha256":"'
 
 
 class PayloadUse(NamedTuple):
-    """A payload as its first reference describes it, and the number of references to it."""
+    """A payload as the first reference to its address describes it, and the number of these references."""
 
+    sha256: str
     uri: str
     media_type: str
     bytes: int
@@ -23,20 +24,31 @@ class PayloadUse(NamedTuple):
 
 
 class PayloadUses:
-    """References by digest. Grows with the payloads of a history, and with nothing else of it."""
+    """References by address. Grows with the payloads of a history, and with nothing else of it.
+
+    Not by digest: an event may name the same bytes as another tenant's, and these are not where one's own are.
+    """
 
     def __init__(self, uses: Mapping[str, PayloadUse] | None = None) -> None:
         self._uses: dict[str, PayloadUse] = dict(uses or {})
 
     def __len__(self) -> int:
-        return len(self._uses)
+        return len({use.sha256 for use in self._uses.values()})
 
-    def __getitem__(self, sha256: str) -> PayloadUse:
-        return self._uses[sha256]
+    def __getitem__(self, uri: str) -> PayloadUse:
+        return self._uses[uri]
 
-    def digests(self) -> list[str]:
-        """All digests, in order."""
-        return sorted(self._uses)
+    def by_address(self) -> dict[str, PayloadUse]:
+        """All of them, in order; those of one organization are in the order of digests."""
+        return dict(sorted(self._uses.items()))
+
+    def by_digest(self) -> dict[str, PayloadUse]:
+        """One for each digest, in order, with all references to it; the address is the first that was named."""
+        merged: dict[str, PayloadUse] = {}
+        for use in self._uses.values():
+            known = merged.get(use.sha256)
+            merged[use.sha256] = use if known is None else known._replace(uses=known.uses + use.uses)
+        return dict(sorted(merged.items()))
 
     def copy(self) -> PayloadUses:
         """The same, to go on with."""
@@ -47,13 +59,14 @@ class PayloadUses:
         if _MARK not in body:
             return
         for reference in _references(decode(body)):
-            sha256 = str(reference["sha256"])
-            known = self._uses.get(sha256)
-            self._uses[sha256] = (
+            uri = str(reference["uri"])
+            known = self._uses.get(uri)
+            self._uses[uri] = (
                 known._replace(uses=known.uses + 1)
                 if known is not None
                 else PayloadUse(
-                    uri=str(reference["uri"]),
+                    sha256=str(reference["sha256"]),
+                    uri=uri,
                     media_type=str(reference.get("media_type") or ""),
                     bytes=_size(reference.get("bytes")),
                     uses=1,
@@ -63,18 +76,18 @@ class PayloadUses:
     def root(self) -> str:
         """SHA-256 over all digests in order, each with a line feed: the same for the same set of payloads."""
         digest = hashlib.sha256()
-        for sha256 in self.digests():
+        for sha256 in sorted({use.sha256 for use in self._uses.values()}):
             digest.update(f"{sha256}\n".encode())
         return digest.hexdigest()
 
     def to_json(self) -> JsonObject:
         """For snapshots."""
-        return {sha256: [use.uri, use.media_type, use.bytes, use.uses] for sha256, use in self._uses.items()}
+        return {uri: [use.sha256, use.media_type, use.bytes, use.uses] for uri, use in self._uses.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PayloadUses:
         """The uses that were written."""
-        return cls({sha256: PayloadUse(*fields) for sha256, fields in value.items()})
+        return cls({uri: PayloadUse(sha256, uri, *fields) for uri, (sha256, *fields) in value.items()})
 
 
 def _references(value: JsonValue) -> Iterator[JsonObject]:

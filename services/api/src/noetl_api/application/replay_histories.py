@@ -41,14 +41,16 @@ class KnownReplay:
     order: Mapping[Surface, list[str]]
     checksums: Mapping[str, str]
     checksum: str
-    digests: list[str]
+    addresses: list[str]
+    """Of payloads."""
     payload_root: str
+    payload_count: int
     snapshot_version: int
 
     @property
     def size(self) -> int:
         """Rows and payloads."""
-        return sum(map(len, self.order.values())) + len(self.digests)
+        return sum(map(len, self.order.values())) + len(self.addresses)
 
 
 class ReplayHistories:
@@ -188,7 +190,8 @@ async def _known(replayed: Replayed, snapshot_version: int) -> KnownReplay:
         order=order,
         checksums=checksums,
         checksum=total_checksum(checksums),
-        digests=replayed.payloads.digests(),
+        addresses=list(replayed.payloads.by_address()),
         payload_root=replayed.payloads.root(),
+        payload_count=len(replayed.payloads),
         snapshot_version=snapshot_version,
     )

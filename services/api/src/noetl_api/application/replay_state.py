@@ -111,7 +111,7 @@ class ReplayState:
             if section == _PAYLOADS:
                 execution = known.replayed.state.execution
                 owner = Scope(tenant_id=execution.tenant_id, organization_id=execution.organization_id)
-                payloads.append(await self._resolve(owner, key, known.replayed.payloads[key]))
+                payloads.append(await self._resolve(owner, known.replayed.payloads[key]))
             else:
                 row = encode(dict(known.replayed.rows[Surface(section)][key]))
                 rows.append(ReplayedRow(surface=Surface(section), key=key, row=row))
@@ -124,7 +124,7 @@ def _from(known: KnownReplay, sections: Sequence[str], place: tuple[int, str, st
     """Sections and keys behind a place; keys are in the order of their bytes."""
     start = sections.index(place[1]) if place is not None else 0
     for section in sections[start:]:
-        keys = known.digests if section == _PAYLOADS else known.order[Surface(section)]
+        keys = known.addresses if section == _PAYLOADS else known.order[Surface(section)]
         first = 0
         if place is not None and section == place[1]:
             first = bisect_right(keys, place[2].encode(), key=str.encode)

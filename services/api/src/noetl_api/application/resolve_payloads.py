@@ -19,7 +19,6 @@ READ_UP_TO: Final = 8 * 1024 * 1024
 class ResolvedPayload:
     """What became of a payload: verified, present, missing or corrupt."""
 
-    sha256: str
     use: PayloadUse
     status: str
     stored_bytes: int = 0
@@ -31,20 +30,20 @@ class ResolvePayloads:
     def __init__(self, payloads: PayloadStore) -> None:
         self._payloads = payloads
 
-    async def __call__(self, owner: Scope, sha256: str, use: PayloadUse) -> ResolvedPayload:
+    async def __call__(self, owner: Scope, use: PayloadUse) -> ResolvedPayload:
         """Look for one; raises only while the store is away."""
-        ref = PayloadRef(uri=use.uri, sha256=sha256, media_type=UNKNOWN_MEDIA_TYPE, bytes=use.bytes)
+        ref = PayloadRef(uri=use.uri, sha256=use.sha256, media_type=UNKNOWN_MEDIA_TYPE, bytes=use.bytes)
         if (ref.tenant_id, ref.organization_id) != (owner.tenant_id, owner.organization_id):
-            return ResolvedPayload(sha256=sha256, use=use, status="missing")
+            return ResolvedPayload(use=use, status="missing")
         stored = await self._payloads.stat(ref)
         if stored is None:
-            return ResolvedPayload(sha256=sha256, use=use, status="missing")
+            return ResolvedPayload(use=use, status="missing")
         if stored.bytes > READ_UP_TO:
-            return ResolvedPayload(sha256=sha256, use=use, status="present", stored_bytes=stored.bytes)
+            return ResolvedPayload(use=use, status="present", stored_bytes=stored.bytes)
         try:
             await self._payloads.get(ref)
         except NotFound:
-            return ResolvedPayload(sha256=sha256, use=use, status="missing")
+            return ResolvedPayload(use=use, status="missing")
         except Corrupt:
-            return ResolvedPayload(sha256=sha256, use=use, status="corrupt", stored_bytes=stored.bytes)
-        return ResolvedPayload(sha256=sha256, use=use, status="verified", stored_bytes=stored.bytes)
+            return ResolvedPayload(use=use, status="corrupt", stored_bytes=stored.bytes)
+        return ResolvedPayload(use=use, status="verified", stored_bytes=stored.bytes)

@@ -177,7 +177,7 @@ class GetStateResponse(_message.Message):
     payload_root: _builtins.str
     """Digest of all payloads that the history refers to."""
     payload_count: _builtins.int
-    """Number of those payloads."""
+    """Number of those payloads, each counted once however many addresses of it are named."""
     next_page_token: _builtins.str
     """For the next page; empty when there is none."""
     code_version: _builtins.str
@@ -200,7 +200,7 @@ class GetStateResponse(_message.Message):
 
     @_builtins.property
     def payloads(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResolvedPayload]:
-        """Payloads, by digest; only if they were asked for."""
+        """Payloads, by address; only if they were asked for. Bytes that are named as somebody else's are so besides one's own."""
 
     def __init__(
         self,
@@ -281,9 +281,9 @@ class ResolvedPayload(_message.Message):
     uri: _builtins.str
     """Its address."""
     media_type: _builtins.str
-    """What its first reference says that it is."""
+    """What the first reference to this address says that it is."""
     uses: _builtins.int
-    """How many references there are."""
+    """How many references to this address there are."""
     status: _builtins.str
     """verified: its bytes were read and have the digest; present: it is there and too large to be read on the way;
     missing; corrupt: other bytes are in its place.

@@ -84,7 +84,7 @@ def _response(page: ReplayPage) -> pb.GetStateResponse:
         row_counts={str(surface): len(keys) for surface, keys in known.order.items()},
         checksum=known.checksum,
         payload_root=known.payload_root,
-        payload_count=len(known.digests),
+        payload_count=known.payload_count,
         rows=[pb.ReplayedRow(surface=str(one.surface), key=one.key, row=one.row) for one in page.rows],
         payloads=[_payload(one) for one in page.payloads],
         next_page_token=page.next_page_token,
@@ -94,7 +94,7 @@ def _response(page: ReplayPage) -> pb.GetStateResponse:
 
 def _payload(one: ResolvedPayload) -> pb.ResolvedPayload:
     return pb.ResolvedPayload(
-        sha256=one.sha256,
+        sha256=one.use.sha256,
         uri=one.use.uri,
         media_type=one.use.media_type,
         uses=one.use.uses,

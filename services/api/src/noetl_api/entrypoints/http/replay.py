@@ -40,7 +40,7 @@ class ResolvedPayloadOut(BaseModel):
     @classmethod
     def of(cls, one: ResolvedPayload) -> ResolvedPayloadOut:
         return cls(
-            sha256=one.sha256,
+            sha256=one.use.sha256,
             uri=one.use.uri,
             media_type=one.use.media_type or None,
             uses=one.use.uses,
@@ -98,7 +98,7 @@ class ReplayedStateOut(BaseModel):
             row_counts={str(surface): len(keys) for surface, keys in known.order.items()},
             checksum=known.checksum,
             payload_root=known.payload_root,
-            payload_count=len(known.digests),
+            payload_count=known.payload_count,
             rows=rows,
             payloads=[ResolvedPayloadOut.of(one) for one in page.payloads] if resolved else None,
             next_page_token=page.next_page_token,
