@@ -20,6 +20,7 @@ import asyncpg
 import pytest
 from noetl_adapters.postgres.copy_rows import EVENT_COLUMNS
 from noetl_cli.connection import Server
+from noetl_cli.dev.credentials import StackCredentials
 from noetl_cli.verify.bulk import Bulk, bring_lake_up, list_everything, verify_all
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_core.upcasting.releases import UPCASTERS
@@ -259,6 +260,30 @@ def test_one_row_of_streams_cannot_hide_an_execution_or_speak_for_it(
     assert [one["code"] for one in verdict["findings"]] == [code]
     assert f"execution {execution_id}: {code}" in shown.out
     assert "NOT PROVED, 1 failed" in shown.out
+
+
+def test_a_tenant_of_which_nothing_but_live_rows_is_left_is_found_by_whoever_sees_all_tenants(
+    stack: LocalStack, execution_id: str
+) -> None:
+    services = StackCredentials(directory=stack.home.root / "secrets").service_token_file.read_text().strip()
+    every = Server(address=stack.endpoint.address, token=services)
+    (row,) = owner(stack, "SELECT * FROM noetl.stream WHERE execution_id = $1", int(execution_id))
+    columns, places = ", ".join(row.keys()), ", ".join(f"${place + 1}" for place in range(len(row)))
+    give = "UPDATE noetl.execution SET tenant_id = $2 WHERE execution_id = $1"
+    whole = asyncio.run(list_everything(every, None))
+    with as_it_was(stack, execution_id):
+        for table in ("event", "stream"):
+            owner(stack, f"DELETE FROM noetl.{table} WHERE execution_id = $1", int(execution_id))  # noqa: S608
+        owner(stack, give, int(execution_id), "gone")
+        try:
+            lost = asyncio.run(list_everything(every, None))
+        finally:
+            owner(stack, give, int(execution_id), row["tenant_id"])
+            owner(stack, f"INSERT INTO noetl.stream ({columns}) VALUES ({places})", *row.values())  # noqa: S608
+
+    assert whole.hidden == {}
+    assert {one: finding.code for one, finding in lost.hidden.items()} == {int(execution_id): "stream.missing"}
+    assert "of it for gone/" in lost.hidden[int(execution_id)].message
 
 
 def test_evidence_is_proved_wherever_it_is_moved_and_by_itself(

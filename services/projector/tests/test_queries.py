@@ -241,6 +241,23 @@ async def test_rows_are_listed_as_they_are_stored_once_they_include_what_is_wait
         RowPlace.from_token("nothing/1/x")
 
 
+async def test_executions_that_have_a_row_are_listed_of_any_tenant(setup: Setup, tmp_path: Path) -> None:
+    for number, tenant in ((1, "default"), (2, "rival")):
+        await setup.write(two_steps(History(EXECUTION + number, tenant_id=tenant)))
+    async with served(setup, tmp_path) as channel:
+        client = ProjectionClient(channel)
+
+        first = await client.list_live(None, limit=1)
+        second = await client.list_live(None, after=first.following or 0, limit=1)
+
+        assert first == await setup.store.list_live(None, limit=1)
+        assert [(one.execution_id - EXECUTION, one.tenant_id) for one in second.executions] == [(2, "rival")]
+        assert second.following is None
+        assert len((await client.list_live(SCOPE)).executions) == 1
+        with pytest.raises(InvalidInput):
+            await client.list_live(None, limit=1001)
+
+
 async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -> None:
     async with served(setup, tmp_path, caller="writer") as channel:
         client = ProjectionClient(channel)
@@ -251,6 +268,7 @@ async def test_only_noetl_s_own_services_may_ask(setup: Setup, tmp_path: Path) -
             client.silent_commands(),
             client.passed_deadlines(),
             client.list_rows(SCOPE, {EXECUTION: 0}),
+            client.list_live(None),
         ):
             with pytest.raises(NotPermitted):
                 await call

@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from noetl_adapters.verify.shares import ShareReport
 from noetl_cli.stream_heads import all_heads
 from noetl_cli.verify.bulk import _failed
 from noetl_cli.verify.hidden import find_hidden
-from noetl_core.errors import InvalidInput
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.projections import ExecutionPage, ExecutionView
+from noetl_core.ports.live_rows import LiveExecution, LivePage
 from noetl_testkit.compliance.event_log import ACME, RIVAL, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
 
 
 class Rows:
-    """Live rows, one a page; asked as whoever may act for any tenant."""
+    """Live rows, one a page."""
 
     def __init__(self, *rows: tuple[int, Scope]) -> None:
-        self._rows = sorted(rows, key=lambda one: one[0], reverse=True)
+        self._rows = sorted(rows, key=lambda one: one[0])
 
-    async def list(self, scope: Scope | None, *, page_size: int, page_token: str) -> ExecutionPage:
-        if scope is None:
-            raise InvalidInput("it may act for any tenant and must name a scope")
-        mine = [one for one, whose in self._rows if whose == scope and (not page_token or one < int(page_token))]
-        return ExecutionPage(
-            executions=tuple(view(one) for one in mine[:1]), next_page_token=str(mine[0]) if len(mine) > 1 else ""
-        )
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
+        found = [live(one, whose) for one, whose in self._rows if scope in (None, whose) and one > after]
+        return LivePage(executions=tuple(found[:1]), following=found[0].execution_id if len(found) > 1 else None)
 
 
-def view(execution_id: int) -> ExecutionView:
-    return ExecutionView(
-        execution_id=execution_id,
-        path="tests/some",
-        version=1,
-        catalog_id="1",
-        tenant_id="acme",
-        organization_id="ops",
-        status="RUNNING",
-        last_event_type="playbook.initialized",
-        last_node_name="",
-        start_time=datetime(2026, 1, 1, tzinfo=UTC),
-        stream_version=3,
+def live(execution_id: int, whose: Scope) -> LiveExecution:
+    return LiveExecution(
+        execution_id=execution_id, tenant_id=whose.tenant_id, organization_id=whose.organization_id, stream_version=3
     )
 
 
@@ -86,6 +70,20 @@ async def test_an_execution_of_which_only_live_rows_are_left_is_told() -> None:
 
         assert {one: finding.code for one, finding in found.items()} == {lost: "stream.missing"}
         assert "stand at version 3" in found[lost].message
+
+
+async def test_a_tenant_whose_only_execution_left_nothing_but_live_rows_is_told_to_whoever_sees_all() -> None:
+    log, rows = await some_log()
+    lost, whose = rows[3]
+    del log.streams[lost]
+    assert whose == RIVAL
+
+    found = await find_hidden(log, Rows(*rows), None, await all_heads(log, None))
+    by_others = await find_hidden(log, Rows(*rows), ACME, await all_heads(log, ACME))
+
+    assert {one: finding.code for one, finding in found.items()} == {lost: "stream.missing"}
+    assert f"{RIVAL.tenant_id}/{RIVAL.organization_id}" in found[lost].message
+    assert by_others == {}
 
 
 async def test_an_execution_that_was_started_after_heads_were_listed_is_not_missing() -> None:

@@ -66,7 +66,7 @@ from noetl_api.application.frames import StageFrames
 from noetl_api.application.group_commit import GroupCommit
 from noetl_api.application.ingest_events import IngestEvents
 from noetl_api.application.key_reports import log_key_report
-from noetl_api.application.list_rows import ListRows
+from noetl_api.application.list_rows import ListLive, ListRows
 from noetl_api.application.list_streams import ListStreams
 from noetl_api.application.notice_starts import NoticeStarts
 from noetl_api.application.payloads import ReadPayloads
@@ -211,6 +211,7 @@ class Api:
             read_events=read_events,
             list_streams=ListStreams(streams, streams),
             list_rows=ListRows(projections),
+            list_live=ListLive(projections),
             check_columns=CheckColumns(PostgresEventColumns(pool)),
             read_logs=ReadLogs(read_events=read_events, watch_events=watch_events, payloads=payloads),
             read_payloads=ReadPayloads(payloads, lineage),

@@ -12,7 +12,7 @@ from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import LiveExecution, LivePage, RowPage, RowPlace
 from noetl_core.ports.projection_store import (
     Barrier,
     ProjectedExecution,
@@ -131,6 +131,16 @@ class PostgresProjections:
         """One page of rows of all surfaces, of one moment."""
         async with translated(), self._pool.acquire() as connection:
             return await read_page(connection, scope, execution_ids, after=after, limit=limit)
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
+        """Executions that have a row, by the key of the table, or by the tenant's part of the listing."""
+        # One row more than asked for tells whether there is another page.
+        if scope is None:
+            rows = await self._fetch("list_live", after, limit + 1)
+        else:
+            rows = await self._fetch("list_live_of", after, limit + 1, scope.tenant_id, scope.organization_id)
+        shown = tuple(LiveExecution(**row) for row in rows[:limit])
+        return LivePage(executions=shown, following=shown[-1].execution_id if len(rows) > limit else None)
 
     async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
         if not execution_ids:

@@ -12,7 +12,7 @@ from noetl.evidence.v1 import evidence_pb2_grpc as pb_grpc
 from noetl_core.errors import NotFound
 from noetl_core.ports.event_columns import ColumnPage, Place
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import LivePage, RowPage, RowPlace
 from noetl_core.ports.streams import HiddenPage, StreamHead, StreamPage
 
 from noetl_contracts.mapping import evidence as mapping
@@ -25,7 +25,7 @@ ROWS_TIMEOUT_SECONDS: Final = 30.0
 
 
 class EvidenceClient:
-    """Ports `Streams`, `HiddenStreams`, `LiveRows` and `EventColumns`, served by api."""
+    """Ports `Streams`, `HiddenStreams`, `LiveExecutions`, `LiveRows` and `EventColumns`, served by api."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 10.0) -> None:
         self._stub: pb_grpc.EvidenceServiceAsyncStub = pb_grpc.EvidenceServiceStub(channel)
@@ -57,6 +57,15 @@ class EvidenceClient:
         )
         with raising_noetl_errors():
             return mapping.hidden_page(await self._stub.ListHidden(request, timeout=ROWS_TIMEOUT_SECONDS))
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
+        """Executions that have a row, by their ids; port `LiveExecutions`."""
+        request = pb.ListLiveRequest(
+            scope=scope_message(scope), after_execution_id=str(after) if after else "", page_size=limit
+        )
+        with raising_noetl_errors():
+            response = await self._stub.ListLive(request, timeout=ROWS_TIMEOUT_SECONDS)
+        return mapping.live_page(response.page)
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""

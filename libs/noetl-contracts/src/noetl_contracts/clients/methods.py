@@ -8,6 +8,7 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.event.v1.EventService/ListHeads",
         "/noetl.evidence.v1.EvidenceService/ListStreams",
         "/noetl.evidence.v1.EvidenceService/ListHidden",
+        "/noetl.evidence.v1.EvidenceService/ListLive",
         "/noetl.evidence.v1.EvidenceService/GetStream",
         "/noetl.evidence.v1.EvidenceService/ListRows",
         "/noetl.evidence.v1.EvidenceService/CheckColumns",
@@ -63,5 +64,6 @@ IDEMPOTENT_METHODS = frozenset(
         "/noetl.projection.v1.ProjectionService/ListPassedDeadlines",
         "/noetl.projection.v1.ProjectionService/ListQuietExecutions",
         "/noetl.projection.v1.ProjectionService/ListRows",
+        "/noetl.projection.v1.ProjectionService/ListLive",
     }
 )

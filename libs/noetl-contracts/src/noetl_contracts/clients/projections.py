@@ -10,7 +10,7 @@ from noetl.projection.v1 import projection_pb2 as pb
 from noetl.projection.v1 import projection_pb2_grpc as pb_grpc
 from noetl_core.ports.deadlines import LatePage
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import LivePage, RowPage, RowPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentPage
 from noetl_core.ports.quiet import QuietPage
 
@@ -24,7 +24,7 @@ ROWS_TIMEOUT_SECONDS: Final = 20.0
 
 
 class ProjectionClient:
-    """Ports `Projections` and `LiveRows`, served by projectors."""
+    """Ports `Projections`, `LiveExecutions` and `LiveRows`, served by projectors."""
 
     def __init__(self, channel: grpc.aio.Channel, *, timeout: float = 5.0) -> None:
         self._stub: pb_grpc.ProjectionServiceAsyncStub = pb_grpc.ProjectionServiceStub(channel)
@@ -111,3 +111,12 @@ class ProjectionClient:
         with raising_noetl_errors():
             response = await self._stub.ListRows(request, timeout=wait_seconds + ROWS_TIMEOUT_SECONDS)
         return evidence.row_page(response.page)
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
+        """Executions that have a row, by their ids; port `LiveExecutions`."""
+        request = pb.ListLiveRequest(
+            scope=scope_message(scope), after_execution_id=str(after) if after else "", page_size=limit
+        )
+        with raising_noetl_errors():
+            response = await self._stub.ListLive(request, timeout=ROWS_TIMEOUT_SECONDS)
+        return evidence.live_page(response.page)

@@ -9,7 +9,7 @@ from noetl_core.errors import InvalidInput
 from noetl_core.evidence.findings import Finding
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_columns import ColumnPage, Place
-from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
+from noetl_core.ports.live_rows import LiveExecution, LivePage, RowPage, RowPlace, StoredRow
 from noetl_core.ports.streams import HiddenPage, HiddenStream, StreamHead
 from noetl_core.surfaces.shapes import Surface
 
@@ -70,6 +70,39 @@ def hidden_page(message: pb.ListHiddenResponse) -> HiddenPage:
                 has_head=one.has_head,
             )
             for one in message.hidden
+        ),
+        following=parse_id(following, what="following_execution_id") if following else None,
+    )
+
+
+def live_message(page: LivePage) -> pb.LivePage:
+    """Executions that have a row, as a message."""
+    return pb.LivePage(
+        executions=[
+            pb.LiveExecution(
+                execution_id=str(one.execution_id),
+                tenant_id=one.tenant_id,
+                organization_id=one.organization_id,
+                stream_version=one.stream_version,
+            )
+            for one in page.executions
+        ],
+        following_execution_id=str(page.following or ""),
+    )
+
+
+def live_page(message: pb.LivePage) -> LivePage:
+    """Executions that have a row."""
+    following = message.following_execution_id
+    return LivePage(
+        executions=tuple(
+            LiveExecution(
+                execution_id=parse_id(one.execution_id, what="execution_id"),
+                tenant_id=one.tenant_id,
+                organization_id=one.organization_id,
+                stream_version=one.stream_version,
+            )
+            for one in message.executions
         ),
         following=parse_id(following, what="following_execution_id") if following else None,
     )

@@ -67,6 +67,33 @@ class RowPage:
     """Digest of the registry that the rows of each execution were folded with; where nobody knows, it is left out."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveExecution:
+    """An execution as its own row names it, whatever the log says of it."""
+
+    execution_id: int
+    tenant_id: str
+    organization_id: str
+    stream_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePage:
+    """Some of them, by their ids."""
+
+    executions: tuple[LiveExecution, ...]
+    following: int | None
+    """The last of them; None when there are no more."""
+
+
+class LiveExecutions(Protocol):
+    """Lists what has a row: rows are left when the log has lost an execution with everything that named it."""
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
+        """Executions with ids above one; no scope means any tenant's, also of one that the log does not name."""
+        ...
+
+
 class LiveRows(Protocol):
     """Shows what is stored and computes nothing."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from noetl_core.fold import State
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import LivePage, RowPage, RowPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.ports.quiet import QuietExecution
 from noetl_core.surfaces.shapes import Row, Surface
@@ -120,6 +120,10 @@ class ProjectionStore(Protocol):
         self, scope: Scope | None, execution_ids: Collection[int], *, after: RowPlace | None = None, limit: int
     ) -> RowPage:
         """Rows of all surfaces as they are stored, of one moment; what is not of this scope is left out."""
+        ...
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
+        """Executions that have a row, with ids above one; no scope means any tenant's."""
         ...
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:

@@ -432,6 +432,30 @@ class ProjectionStoreCompliance(ABC):
 
         assert (await store.list_executions(SCOPE, page_size=2)).next_page_token == ""
 
+    async def test_whatever_has_a_row_is_listed_by_id_of_one_tenant_or_of_all(self, store: ProjectionStore) -> None:
+        others = Scope(tenant_id="other", organization_id="default")
+        histories = [two_steps(History(EXECUTION + number)) for number in (3, 1, 2)]
+        histories.append(History(EXECUTION + 4, tenant_id=others.tenant_id).add(initialized()))
+        await store.write([projected(one) for one in histories])
+
+        async def listed(scope: Scope | None) -> list[list[tuple[int, str, int]]]:
+            pages: list[list[tuple[int, str, int]]] = []
+            after: int | None = 0
+            while after is not None:
+                page = await store.list_live(scope, after=after, limit=2)
+                pages.append(
+                    [(one.execution_id - EXECUTION, one.tenant_id, one.stream_version) for one in page.executions]
+                )
+                after = page.following
+            return pages
+
+        own = [(1, "default", 18), (2, "default", 18), (3, "default", 18)]
+        foreign = (4, "other", 1)
+        assert await listed(None) == [own[:2], [own[2], foreign]]
+        assert await listed(SCOPE) == [own[:2], own[2:]]
+        assert await listed(others) == [[foreign]]
+        assert await listed(Scope(tenant_id="other", organization_id="x")) == [[]]
+
     async def test_a_listing_can_be_narrowed(self, store: ProjectionStore) -> None:
         ended = two_steps(History(EXECUTION + 1))
         open_one = History(EXECUTION + 2).add(initialized("examples/other"))

@@ -15,7 +15,7 @@ from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
+from noetl_core.ports.live_rows import LiveExecution, LivePage, RowPage, RowPlace, StoredRow
 from noetl_core.ports.projection_store import (
     Barrier,
     ProjectedExecution,
@@ -202,6 +202,22 @@ class InMemoryProjections:
             return RowPage(versions=versions, rows=rows, following=None, upcasters=upcasters)
         last = RowPlace(surface=rows[-1].surface, execution_id=rows[-1].execution_id, key=rows[-1].key)
         return RowPage(versions=versions, rows=rows, following=last, upcasters=upcasters)
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
+        """Executions that have a row, by their ids."""
+        self._check()
+        found = [
+            LiveExecution(
+                execution_id=execution_id,
+                tenant_id=row.view.tenant_id,
+                organization_id=row.view.organization_id,
+                stream_version=row.view.stream_version,
+            )
+            for execution_id, row in sorted(self.executions.items())
+            if execution_id > after and (scope is None or _is_of(scope, row.view))
+        ]
+        shown = tuple(found[:limit])
+        return LivePage(executions=shown, following=shown[-1].execution_id if len(found) > limit else None)
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
         """How far these shards have come."""

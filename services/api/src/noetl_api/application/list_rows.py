@@ -1,4 +1,4 @@
-"""Rows of projections as they are stored, for whoever compares them with the log."""
+"""What projections hold as it is stored, for whoever compares it with the log."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Final
 
 from noetl_core.errors import InvalidInput
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import LiveRows, RowPage, RowPlace
+from noetl_core.ports.live_rows import LiveExecutions, LivePage, LiveRows, RowPage, RowPlace
 from noetl_servicekit.callers import Caller
 
+from noetl_api.application.page_sizes import page_size
 from noetl_api.application.scopes import visible_scope
 
+MAX_PAGE: Final = 1000
 MAX_WANTED: Final = 200
 MAX_WAIT_SECONDS: Final = 30.0
 
@@ -33,3 +35,15 @@ class ListRows:
         return await self._rows.list_rows(
             visible_scope(caller, scope), wanted, after=RowPlace.from_token(token), wait_seconds=wait_seconds
         )
+
+
+class ListLive:
+    """Asks projectors which executions have a row; the token decides whose."""
+
+    def __init__(self, executions: LiveExecutions) -> None:
+        self._executions = executions
+
+    async def __call__(self, caller: Caller, scope: Scope | None, *, after: int, size: int) -> LivePage:
+        """One page, by execution id."""
+        limit = page_size(size, default=MAX_PAGE, maximum=MAX_PAGE)
+        return await self._executions.list_live(visible_scope(caller, scope), after=after, limit=limit)

@@ -16,7 +16,7 @@ from noetl_api.application.explain_execution import ExplainExecution
 from noetl_api.application.finalize_execution import FinalizeExecution
 from noetl_api.application.frames import StageFrames
 from noetl_api.application.ingest_events import IngestEvents
-from noetl_api.application.list_rows import ListRows
+from noetl_api.application.list_rows import ListLive, ListRows
 from noetl_api.application.list_streams import ListStreams
 from noetl_api.application.payloads import ReadPayloads
 from noetl_api.application.playbooks import FindPlaybooks, RegisterPlaybook
@@ -45,6 +45,7 @@ class UseCases:
     read_events: ReadEvents
     list_streams: ListStreams
     list_rows: ListRows
+    list_live: ListLive
     check_columns: CheckColumns
     read_logs: ReadLogs
     read_payloads: ReadPayloads

@@ -10,7 +10,7 @@ from typing import Final
 from noetl_core.errors import DeadlinePassed, NotFound
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import LivePage, RowPage, RowPlace
 from noetl_core.ports.projection_store import ProjectionStore, SilentPlace
 from noetl_core.ports.projections import ExecutionPage, ExecutionView, SilentCommand
 from noetl_core.ports.quiet import QuietExecution
@@ -88,6 +88,10 @@ class AnswerQueries:
                     await self.get_execution(
                         scope, execution_id, min_version=version, wait_seconds=max(deadline - self._clock(), 0.0)
                     )
+
+    async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
+        """Executions that have a row, by their ids; no scope means any tenant's."""
+        return await self._store.list_live(scope, after=after, limit=limit)
 
     async def list_executions(
         self,

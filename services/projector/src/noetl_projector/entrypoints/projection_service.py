@@ -176,6 +176,19 @@ class ProjectionServicer(pb_grpc.ProjectionServiceServicer):
         )
         return pb.ListRowsResponse(page=evidence.row_page_message(page))
 
+    async def ListLive(  # noqa: N802 - named by the contract
+        self, request: pb.ListLiveRequest, context: grpc.aio.ServicerContext[pb.ListLiveRequest, pb.ListLiveResponse]
+    ) -> pb.ListLiveResponse:
+        """Executions that have a row."""
+        current_caller().require(Role.SERVICE)
+        after = request.after_execution_id
+        page = await self._queries.list_live(
+            _scope(request.scope),
+            after=parse_id(after, what="after_execution_id") if after else 0,
+            limit=_page_size(request.page_size, default=MAX_PAGE),
+        )
+        return pb.ListLiveResponse(page=evidence.live_message(page))
+
 
 def late_token(late: LateExecution) -> str:
     """The place after this execution."""

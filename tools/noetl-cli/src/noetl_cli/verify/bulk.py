@@ -133,7 +133,7 @@ async def list_everything(server: Server, scope: Scope | None) -> Everything:
     """By heads first, then by events and rows: what has begun in between has a head by then."""
     async with connected(server) as clients:
         heads = await all_heads(clients.evidence, scope)
-        hidden = await find_hidden(clients.evidence, clients.executions, scope, heads)
+        hidden = await find_hidden(clients.evidence, clients.evidence, scope, heads)
     return Everything(heads=heads, hidden=hidden)
 
 

@@ -95,6 +95,20 @@ SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, stat
 FROM noetl.execution
 WHERE execution_id = $1
 
+-- name: list_live
+SELECT execution_id, tenant_id, organization_id, stream_version
+FROM noetl.execution
+WHERE execution_id > $1
+ORDER BY execution_id
+LIMIT $2
+
+-- name: list_live_of — one tenant
+SELECT execution_id, tenant_id, organization_id, stream_version
+FROM noetl.execution
+WHERE execution_id > $1 AND tenant_id = $3 AND organization_id = $4
+ORDER BY execution_id
+LIMIT $2
+
 -- name: list_executions
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
        start_time, end_time, error::text, stream_version, parent_execution_id,

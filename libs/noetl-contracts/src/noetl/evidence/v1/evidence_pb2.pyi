@@ -239,6 +239,124 @@ class ListHiddenResponse(_message.Message):
 Global___ListHiddenResponse: _TypeAlias = ListHiddenResponse  # noqa: Y015
 
 @_typing.final
+class LiveExecution(_message.Message):
+    """An execution as the row that projectors have of it names it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    ORGANIZATION_ID_FIELD_NUMBER: _builtins.int
+    STREAM_VERSION_FIELD_NUMBER: _builtins.int
+    execution_id: _builtins.str
+    """The execution."""
+    tenant_id: _builtins.str
+    """Its tenant."""
+    organization_id: _builtins.str
+    """Its organization."""
+    stream_version: _builtins.int
+    """Version that the row includes."""
+    def __init__(
+        self,
+        *,
+        execution_id: _builtins.str = ...,
+        tenant_id: _builtins.str = ...,
+        organization_id: _builtins.str = ...,
+        stream_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["execution_id", b"execution_id", "organization_id", b"organization_id", "stream_version", b"stream_version", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveExecution: _TypeAlias = LiveExecution  # noqa: Y015
+
+@_typing.final
+class LivePage(_message.Message):
+    """A page of executions that have a row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXECUTIONS_FIELD_NUMBER: _builtins.int
+    FOLLOWING_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    following_execution_id: _builtins.str
+    """The last of them, for the next page; empty when there are no more."""
+    @_builtins.property
+    def executions(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveExecution]:
+        """The executions, by id."""
+
+    def __init__(
+        self,
+        *,
+        executions: _abc.Iterable[Global___LiveExecution] | None = ...,
+        following_execution_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["executions", b"executions", "following_execution_id", b"following_execution_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LivePage: _TypeAlias = LivePage  # noqa: Y015
+
+@_typing.final
+class ListLiveRequest(_message.Message):
+    """Request of ListLive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AFTER_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    after_execution_id: _builtins.str
+    """Only executions with ids above this one; empty for the first page."""
+    page_size: _builtins.int
+    """Largest number of executions in the page, at most 1000; 0 means 1000."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose executions, by their rows; see Scope. A service that names nobody sees everybody's."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        after_execution_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_execution_id", b"after_execution_id", "page_size", b"page_size", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveRequest: _TypeAlias = ListLiveRequest  # noqa: Y015
+
+@_typing.final
+class ListLiveResponse(_message.Message):
+    """Response of ListLive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def page(self) -> Global___LivePage:
+        """The executions."""
+
+    def __init__(
+        self,
+        *,
+        page: Global___LivePage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveResponse: _TypeAlias = ListLiveResponse  # noqa: Y015
+
+@_typing.final
 class GetStreamRequest(_message.Message):
     """Request of GetStream."""
 

@@ -45,6 +45,11 @@ class EvidenceServiceStub:
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.SerializeToString,
                 response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.FromString,
                 _registered_method=True)
+        self.ListLive = channel.unary_unary(
+                '/noetl.evidence.v1.EvidenceService/ListLive',
+                request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveRequest.SerializeToString,
+                response_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveResponse.FromString,
+                _registered_method=True)
         self.GetStream = channel.unary_unary(
                 '/noetl.evidence.v1.EvidenceService/GetStream',
                 request_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.GetStreamRequest.SerializeToString,
@@ -75,6 +80,13 @@ class EvidenceServiceServicer:
 
     def ListHidden(self, request, context):
         """Looks for executions by their events, and lists those that ListStreams does not show, page by page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLive(self, request, context):
+        """Lists executions that projectors have a row of, by execution id, whatever the log says of them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,6 +125,11 @@ def add_EvidenceServiceServicer_to_server(servicer, server):
                     servicer.ListHidden,
                     request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.FromString,
                     response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.SerializeToString,
+            ),
+            'ListLive': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLive,
+                    request_deserializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveRequest.FromString,
+                    response_serializer=noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveResponse.SerializeToString,
             ),
             'GetStream': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStream,
@@ -185,6 +202,33 @@ class EvidenceService:
             '/noetl.evidence.v1.EvidenceService/ListHidden',
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenRequest.SerializeToString,
             noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListHiddenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.evidence.v1.EvidenceService/ListLive',
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveRequest.SerializeToString,
+            noetl_dot_evidence_dot_v1_dot_evidence__pb2.ListLiveResponse.FromString,
             options,
             channel_credentials,
             insecure,

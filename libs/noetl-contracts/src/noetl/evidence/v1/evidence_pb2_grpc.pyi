@@ -37,6 +37,8 @@ class EvidenceServiceStub:
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
     ListHidden: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListHiddenRequest, _evidence_pb2.ListHiddenResponse]
     """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
+    ListLive: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListLiveRequest, _evidence_pb2.ListLiveResponse]
+    """Lists executions that projectors have a row of, by execution id, whatever the log says of them."""
     GetStream: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]
     """Finds where one stream ends."""
     ListRows: _grpc.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]
@@ -53,6 +55,8 @@ class EvidenceServiceAsyncStub(EvidenceServiceStub):
     """Lists stream heads by execution id, straight from the log: what a projection lost is among them."""
     ListHidden: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListHiddenRequest, _evidence_pb2.ListHiddenResponse]  # type: ignore[assignment]
     """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
+    ListLive: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListLiveRequest, _evidence_pb2.ListLiveResponse]  # type: ignore[assignment]
+    """Lists executions that projectors have a row of, by execution id, whatever the log says of them."""
     GetStream: _aio.UnaryUnaryMultiCallable[_evidence_pb2.GetStreamRequest, _evidence_pb2.GetStreamResponse]  # type: ignore[assignment]
     """Finds where one stream ends."""
     ListRows: _aio.UnaryUnaryMultiCallable[_evidence_pb2.ListRowsRequest, _evidence_pb2.ListRowsResponse]  # type: ignore[assignment]
@@ -78,6 +82,14 @@ class EvidenceServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evidence_pb2.ListHiddenResponse, _abc.Awaitable[_evidence_pb2.ListHiddenResponse]]:
         """Looks for executions by their events, and lists those that ListStreams does not show, page by page."""
+
+    @_abc_1.abstractmethod
+    def ListLive(
+        self,
+        request: _evidence_pb2.ListLiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evidence_pb2.ListLiveResponse, _abc.Awaitable[_evidence_pb2.ListLiveResponse]]:
+        """Lists executions that projectors have a row of, by execution id, whatever the log says of them."""
 
     @_abc_1.abstractmethod
     def GetStream(

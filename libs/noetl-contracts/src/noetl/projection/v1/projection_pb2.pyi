@@ -767,3 +767,59 @@ class ListRowsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListRowsResponse: _TypeAlias = ListRowsResponse  # noqa: Y015
+
+@_typing.final
+class ListLiveRequest(_message.Message):
+    """Request of ListLive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    AFTER_EXECUTION_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    after_execution_id: _builtins.str
+    """Only executions with ids above this one; empty for the first page."""
+    page_size: _builtins.int
+    """Largest number of executions in the page, at most 1000; 0 means 1000."""
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose; see Scope. Unset means everybody's."""
+
+    def __init__(
+        self,
+        *,
+        scope: _common_pb2.Scope | None = ...,
+        after_execution_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["scope", b"scope"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_execution_id", b"after_execution_id", "page_size", b"page_size", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveRequest: _TypeAlias = ListLiveRequest  # noqa: Y015
+
+@_typing.final
+class ListLiveResponse(_message.Message):
+    """Response of ListLive."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def page(self) -> _evidence_pb2.LivePage:
+        """The executions."""
+
+    def __init__(
+        self,
+        *,
+        page: _evidence_pb2.LivePage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page", b"page"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveResponse: _TypeAlias = ListLiveResponse  # noqa: Y015

@@ -70,6 +70,11 @@ class ProjectionServiceStub:
                 request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.SerializeToString,
                 response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.FromString,
                 _registered_method=True)
+        self.ListLive = channel.unary_unary(
+                '/noetl.projection.v1.ProjectionService/ListLive',
+                request_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveRequest.SerializeToString,
+                response_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveResponse.FromString,
+                _registered_method=True)
 
 
 class ProjectionServiceServicer:
@@ -126,6 +131,13 @@ class ProjectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListLive(self, request, context):
+        """Lists executions that have a row, by execution id: what proofs compare with the list of streams.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProjectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +175,11 @@ def add_ProjectionServiceServicer_to_server(servicer, server):
                     servicer.ListRows,
                     request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.FromString,
                     response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.SerializeToString,
+            ),
+            'ListLive': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLive,
+                    request_deserializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveRequest.FromString,
+                    response_serializer=noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +372,33 @@ class ProjectionService:
             '/noetl.projection.v1.ProjectionService/ListRows',
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsRequest.SerializeToString,
             noetl_dot_projection_dot_v1_dot_projection__pb2.ListRowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/noetl.projection.v1.ProjectionService/ListLive',
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveRequest.SerializeToString,
+            noetl_dot_projection_dot_v1_dot_projection__pb2.ListLiveResponse.FromString,
             options,
             channel_credentials,
             insecure,

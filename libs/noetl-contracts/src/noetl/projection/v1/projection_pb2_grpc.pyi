@@ -49,6 +49,8 @@ class ProjectionServiceStub:
     """
     ListRows: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListRowsRequest, _projection_pb2.ListRowsResponse]
     """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
+    ListLive: _grpc.UnaryUnaryMultiCallable[_projection_pb2.ListLiveRequest, _projection_pb2.ListLiveResponse]
+    """Lists executions that have a row, by execution id: what proofs compare with the list of streams."""
 
 @_typing.type_check_only
 class ProjectionServiceAsyncStub(ProjectionServiceStub):
@@ -71,6 +73,8 @@ class ProjectionServiceAsyncStub(ProjectionServiceStub):
     """
     ListRows: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListRowsRequest, _projection_pb2.ListRowsResponse]  # type: ignore[assignment]
     """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
+    ListLive: _aio.UnaryUnaryMultiCallable[_projection_pb2.ListLiveRequest, _projection_pb2.ListLiveResponse]  # type: ignore[assignment]
+    """Lists executions that have a row, by execution id: what proofs compare with the list of streams."""
 
 class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
     """Answers queries over what has been projected. Served by projectors to api and reaper; any replica answers for all shards."""
@@ -132,5 +136,13 @@ class ProjectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_projection_pb2.ListRowsResponse, _abc.Awaitable[_projection_pb2.ListRowsResponse]]:
         """Lists rows as they are stored, of all surfaces: what proofs compare with replays of the log."""
+
+    @_abc_1.abstractmethod
+    def ListLive(
+        self,
+        request: _projection_pb2.ListLiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_projection_pb2.ListLiveResponse, _abc.Awaitable[_projection_pb2.ListLiveResponse]]:
+        """Lists executions that have a row, by execution id: what proofs compare with the list of streams."""
 
 def add_ProjectionServiceServicer_to_server(servicer: ProjectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -27,6 +27,7 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
     def __init__(self, use_cases: UseCases) -> None:
         self._list_streams = use_cases.list_streams
         self._list_rows = use_cases.list_rows
+        self._list_live = use_cases.list_live
         self._check_columns = use_cases.check_columns
 
     async def ListStreams(  # noqa: N802 - named by the contract
@@ -64,6 +65,19 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             size=request.page_size,
         )
         return mapping.hidden_message(page)
+
+    async def ListLive(  # noqa: N802 - named by the contract
+        self, request: pb.ListLiveRequest, context: grpc.aio.ServicerContext[pb.ListLiveRequest, pb.ListLiveResponse]
+    ) -> pb.ListLiveResponse:
+        """Executions that projectors have a row of."""
+        after = request.after_execution_id
+        page = await self._list_live(
+            current_caller(),
+            scope_of(request.scope),
+            after=parse_id(after, what="after_execution_id") if after else 0,
+            size=request.page_size,
+        )
+        return pb.ListLiveResponse(page=mapping.live_message(page))
 
     async def GetStream(  # noqa: N802 - named by the contract
         self,
