@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noetl_core.canonical import JsonValue, decode, encode
 from noetl_core.envelope import StoredEvent, chain_checksum
 from noetl_core.evidence.chain import ChainCheck, Head, check_chain
 from noetl_testkit.histories import EXECUTION, History, histories, two_steps
@@ -80,6 +81,34 @@ def test_a_history_that_was_sealed_anew_to_its_end_differs_from_its_head() -> No
     findings = check_chain(EXECUTION, [*STORED[:-1], last], head=head)
 
     assert [one.code for one in findings] == ["event.other_than_head"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("schema_version", "one"),
+        ("schema_version", [1]),
+        ("schema_version", None),
+        ("meta", 7),
+        ("meta", "text"),
+        ("meta", [["a", 1]]),
+        ("result", 7),
+        ("result", [["status", "ok"]]),
+    ],
+)
+def test_an_event_in_which_something_else_stands_is_named_and_the_others_are_checked(
+    name: str, value: JsonValue
+) -> None:
+    body = decode(STORED[4].body)
+    assert isinstance(body, dict)
+    forged = _sealed(STORED[4]._replace(body=encode({**body, name: value})))
+
+    findings = check_chain(EXECUTION, [*STORED[:4], forged, *STORED[5:]])
+
+    assert ("event.unreadable", 5, body["event_type"]) in {
+        (one.code, one.stream_version, one.event_type) for one in findings
+    }
+    assert [one.stream_version for one in findings] == [5, 6]
 
 
 def test_an_event_of_another_execution_is_named() -> None:

@@ -93,11 +93,16 @@ class ChainCheck:
 
     def _check_inside(self, event: StoredEvent) -> list[Finding]:
         try:
-            envelope = event.envelope()
-            canonical = encode(decode(event.body)) == event.body
-            content = _content_digest(envelope)
-        except NoetlError as exc:
-            return [_about(event, "event.unreadable", exc.message)]
+            return self._found_inside(event)
+        except Exception as exc:
+            # Whatever it is: a field may hold anything in an event that somebody sealed anew, and has to be told of.
+            reason = exc.message if isinstance(exc, NoetlError) else f"{type(exc).__name__}: {exc}"
+            return [_about(event, "event.unreadable", reason)]
+
+    def _found_inside(self, event: StoredEvent) -> list[Finding]:
+        envelope = event.envelope()
+        canonical = encode(decode(event.body)) == event.body
+        content = _content_digest(envelope)
         findings: list[Finding] = []
         if not canonical:
             findings.append(_about(event, "event.not_canonical", "its bytes are not canonical JSON"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import NoetlError
+from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.evidence.chain import ChainCheck, Head
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.live import LiveState
@@ -141,11 +141,10 @@ class HistoryCheck:
 
     def against(self, live: LiveState | None, *, unsettled: bool = False) -> Verdict:
         """The verdict, with what is stored of the execution."""
-        replayed = self.replayed()
+        replayed, sums, rows = self._summed()
         findings = [*self.findings, *(live.findings if live is not None else ())]
         if not unsettled:
             findings += self._standing(live)
-        sums, rows = _surfaces(replayed)
         told = live.surfaces() if live is not None else {}
         if replayed is not None and live is not None and live.version == self.version:
             findings += _parity(replayed, live, sums, told)
@@ -164,8 +163,7 @@ class HistoryCheck:
 
     def alone(self) -> Verdict:
         """The verdict on the history by itself; nothing is said of live rows."""
-        replayed = self.replayed()
-        sums, rows = _surfaces(replayed)
+        replayed, sums, rows = self._summed()
         return Verdict(
             execution_id=self.execution_id,
             version=self.version,
@@ -175,6 +173,16 @@ class HistoryCheck:
             upcasters=replayed.upcasters if replayed is not None else "",
             findings=tuple(self.findings),
         )
+
+    def _summed(self) -> tuple[Replayed | None, dict[str, str], dict[str, int]]:
+        """What the history gives, with checksums and numbers of rows; nothing if it gives a row that has no sum."""
+        replayed = self.replayed()
+        try:
+            return replayed, *_surfaces(replayed)
+        except Corrupt as exc:
+            version = int(exc.facts.get("stream_version", 0))
+            self.findings.append(Finding(code="event.not_folded", message=exc.message, stream_version=version))
+            return None, {}, {}
 
     def _standing(self, live: LiveState | None) -> list[Finding]:
         if live is None:

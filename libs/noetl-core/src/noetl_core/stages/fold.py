@@ -1,4 +1,4 @@
-"""How facts change a stage, and the loop that it runs. Total and pure: no row is counted twice."""
+"""How facts change a stage, and the loop that it runs. Pure: no row is counted twice, and no slot taken on trust."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, assert_never
 
+from noetl_core.errors import Corrupt
 from noetl_core.executions.state import Execution
 from noetl_core.ids import MAX_ID, frame_id
+from noetl_core.loops.collection import MAX_IN_FLIGHT
 from noetl_core.loops.fold import Loops
 from noetl_core.loops.intervals import Intervals
 from noetl_core.loops.state import Loop
@@ -33,6 +35,8 @@ from noetl_core.values import replace
 def evolve(execution: Execution, event: StageEvent, recorded: Recorded) -> Execution:
     """The execution after a fact about one of its stages; facts about another epoch change nothing."""
     if isinstance(event, StageOpened):
+        if event.max_in_flight > MAX_IN_FLIGHT:
+            raise Corrupt(f"a stage has at most {MAX_IN_FLIGHT} slots, not {event.max_in_flight}")
         loops = {**execution.loops, event.step: loop_of(event, recorded.stream_version)}
         opened = replace(
             stage_of_event(event),
@@ -136,17 +140,24 @@ def _dispatched(execution: Execution, stage: Stage, event: FrameDispatched, reco
         claimed_event_id=recorded.envelope.event_id,
         created_at=(earlier and earlier.created_at) or recorded.ingest_time,
     )
-    before = (*stage.sequences, *(0 for _ in range(event.slot + 1 - len(stage.sequences))))
-    sequences = tuple(event.sequence + 1 if slot == event.slot else one for slot, one in enumerate(before))
     stage = replace(
         stage,
         frames={**stage.frames, event.frame_id: frame},
         next_row=max(stage.next_row, event.stop),
         dispatched=max(stage.dispatched, event.frame_index + 1),
         rest=_without(stage.rest, event.start, event.stop),
-        sequences=sequences,
+        sequences=_with_next(stage, event),
     )
     return _with(execution, stage, _counting(execution.loops, stage, begun=frame.rows))
+
+
+def _with_next(stage: Stage, event: FrameDispatched) -> tuple[int, ...]:
+    """How many frames each slot has had, with one more. Every slot below has a number too, so the slot has to exist:
+    a history that somebody forged would have as many of them made as it says."""
+    if not 0 <= event.slot < stage.max_in_flight:
+        raise Corrupt(f"a stage of {stage.max_in_flight} slots has no slot {event.slot}")
+    before = (*stage.sequences, *(0 for _ in range(event.slot + 1 - len(stage.sequences))))
+    return tuple(event.sequence + 1 if slot == event.slot else one for slot, one in enumerate(before))
 
 
 def _heard_of(

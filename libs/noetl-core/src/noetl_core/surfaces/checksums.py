@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from noetl_core.canonical import JsonObject, JsonValue, encode, sha256_hex
+from noetl_core.errors import Corrupt, NotCanonical
 from noetl_core.surfaces.shapes import FORMAT, Row, Surface
 
 EMPTY: Final = hashlib.sha256().hexdigest()
@@ -27,7 +28,13 @@ class SurfaceChecksum:
         if self._last is not None and place <= self._last:
             raise ValueError(f"rows come in the order of their keys, each once: {key!r} is late")
         self._last = place
-        self._digest.update(encode(row if type(row) is dict else dict(row)) + b"\n")
+        try:
+            self._digest.update(encode(row if type(row) is dict else dict(row)) + b"\n")
+        except NotCanonical as exc:
+            # Numbers of events were added up to one that JSON has not: nobody's request is wrong, the history is.
+            version = str(row.get("stream_version", 0))
+            told = f"the row {key!r} cannot be summed as version {version} has left it: {exc.message}"
+            raise Corrupt(told, stream_version=version) from exc
         self.rows += 1
 
     def hexdigest(self) -> str:
