@@ -347,6 +347,9 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     failed = gate(stack, tmp_path / "failed", "--engine process")
     shown = stack.noetl("verify", "run", execution_id, "--no-bundle")
     owner(stack, touch, int(execution_id), -1)
+    owner(stack, "UPDATE noetl.execution SET next_deadline = 'tomorrow' WHERE execution_id = $1", int(execution_id))
+    late = stack.noetl("verify", "run", execution_id, "--no-bundle")
+    owner(stack, "UPDATE noetl.execution SET next_deadline = NULL WHERE execution_id = $1", int(execution_id))
 
     assert passed.code == 0, passed.out + passed.err
     assert passed.out.splitlines()[-1] == "release gate: passed"
@@ -359,6 +362,8 @@ def test_the_release_gate_passes_on_real_executions_and_fails_on_a_row_that_some
     assert "what is live is not what the log says" in failed.err
     assert "parity.differs" in failed.err
     assert "attempt is 2 and should be 1" in shown.out
+    assert "parity.column_differs" in late.out
+    assert "and should be none" in late.out
 
 
 def test_payloads_that_are_gone_or_damaged_are_found_among_all_executions(stack: LocalStack, execution_id: str) -> None:

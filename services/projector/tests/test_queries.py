@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from noetl_contracts.clients import ProjectionClient
 from noetl_contracts.status import raising_noetl_errors
 from noetl_core.errors import DeadlinePassed, InvalidInput, NotFound, NotPermitted, Overloaded
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
-from noetl_core.upcasting.releases import UPCASTERS
+from noetl_core.ports.live_rows import RowPlace
+from noetl_core.sharding import shard_of
 from noetl_projector.application import version_signals
 from noetl_projector.application.answer_queries import AnswerQueries
 from noetl_projector.application.troubles import Troubles
@@ -231,10 +232,10 @@ async def test_rows_are_listed_as_they_are_stored_once_they_include_what_is_wait
 
         assert too_early.versions == {EXECUTION: 4}
         assert page.versions == {EXECUTION: 18}
-        assert page == await setup.store.list_rows(SCOPE, [EXECUTION], limit=100)
-        assert await client.list_rows(SCOPE, wanted, after=RowPlace.from_token("loops/1/x")) == RowPage(
-            versions={EXECUTION: 18}, rows=(), following=None, upcasters={EXECUTION: UPCASTERS.digest}
-        )
+        stored = await setup.store.list_rows(SCOPE, [EXECUTION], limit=100)
+        assert page == replace(stored, shard_count=64)
+        assert page.columns[EXECUTION].shard == shard_of(EXECUTION, page.shard_count)
+        assert await client.list_rows(SCOPE, wanted, after=RowPlace.from_token("loops/1/x")) == replace(page, rows=())
         with pytest.raises(InvalidInput):
             await client.list_rows(SCOPE, {EXECUTION + number: 0 for number in range(201)})
     with pytest.raises(InvalidInput):

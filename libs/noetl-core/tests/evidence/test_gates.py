@@ -17,10 +17,15 @@ from noetl_core.evidence.documents import (
     replay_document,
 )
 from noetl_core.evidence.gates import GATES, Evidence, PayloadFile, judge
+from noetl_core.execution_view import late_after
+from noetl_core.ports.live_rows import ExecutionColumns
 from noetl_core.replay.history import Replay
+from noetl_core.sharding import MAX_SHARD_COUNT, shard_of
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.histories import EXECUTION, choices
 from noetl_testkit.telling_histories import telling_history
+
+SHARDS = 64
 
 
 def evidence(seed: int = 1, *, note: Draft | None = None) -> Evidence:
@@ -49,6 +54,8 @@ def evidence(seed: int = 1, *, note: Draft | None = None) -> Evidence:
         execution_id=EXECUTION,
         version=len(events),
         upcasters=replayed.upcasters,
+        columns=ExecutionColumns(shard=shard_of(EXECUTION, SHARDS), next_deadline=late_after(replayed.state)),
+        shard_count=SHARDS,
         exported_at=datetime(2026, 1, 1, tzinfo=UTC),
     )
     return Evidence(
@@ -127,6 +134,21 @@ def test_rows_that_differ_are_said_to_be_of_another_registry_before_they_are_lis
     assert UPCASTERS.digest in findings[0].message
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [("shard", 64), ("shard_count", 1), ("next_deadline", "2031-01-01T00:00:00.000000Z")]
+)
+def test_a_column_beside_the_rows_that_says_something_else_is_named(column: str, value: Any) -> None:
+    judged = evidence()
+    columns: Any = copy.deepcopy((judged.live_rows or {})["columns"])
+    columns[column] = value
+
+    assert found(with_live(judged, columns=columns)) == {"projection_parity": ["parity.column_differs"]}
+
+
+def test_columns_that_nobody_told_are_not_compared() -> None:
+    assert found(with_live(evidence(), columns=None)) == {}
+
+
 def test_a_state_of_another_registry_names_both() -> None:
     judged = evidence()
     judged.replay = {**(judged.replay or {}), "upcasters": "0" * 64}
@@ -142,7 +164,7 @@ def test_evidence_of_the_first_version_is_judged_by_what_it_says() -> None:
     judged = evidence()
     replay: Any = {**(judged.replay or {}), "schema_version": 1}
     live: Any = {**(judged.live_rows or {}), "schema_version": 1}
-    del live["upcasters"]
+    del live["upcasters"], live["columns"]
     judged.schema, judged.replay, judged.live_rows = 1, replay, live
     judged.live_checksums = live_checksums_document(live)
 
@@ -175,6 +197,10 @@ def test_live_rows_at_another_version_are_not_compared_but_told() -> None:
         (("live_rows", "schema_version"), SCHEMA + 1, "live_rows_integrity"),
         (("live_rows", "upcasters"), "of yesterday", "live_rows_integrity"),
         (("live_rows", "upcasters"), None, "live_rows_integrity"),
+        (("live_rows", "columns"), {}, "live_rows_integrity"),
+        (("live_rows", "columns", "shard"), "1", "live_rows_integrity"),
+        (("live_rows", "columns", "shard_count"), MAX_SHARD_COUNT + 1, "live_rows_integrity"),
+        (("live_rows", "columns", "next_deadline"), "tomorrow", "live_rows_integrity"),
         (("live_checksums", "upcasters"), "0" * 64, "live_checksums"),
         (("replay", "upcasters"), "0" * 64, "state_integrity"),
         (("live_rows", "exported_at"), "yesterday", "live_rows_integrity"),

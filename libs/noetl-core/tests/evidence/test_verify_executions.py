@@ -2,21 +2,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from noetl_core.catalog import is_terminal
+from noetl_core.evidence.live import LiveState
+from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.evidence.verify_executions import BATCH_EVENTS, BATCH_EXECUTIONS, VerifyExecutions, batches
+from noetl_core.execution_view import late_after
+from noetl_core.executions.events import ExecutionCancelled, StepEntered
+from noetl_core.loops.events import LoopStarted
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace
+from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace
 from noetl_core.ports.projection_store import ProjectedExecution
 from noetl_core.ports.streams import StreamHead
+from noetl_core.sharding import shard_of
 from noetl_core.upcasting.releases import UPCASTERS
-from noetl_testkit.compliance.projections import projected
-from noetl_testkit.histories import EXECUTION, NOON, History, choices
+from noetl_testkit.compliance.projections import limited, projected
+from noetl_testkit.frame_histories import drawn_frame_history
+from noetl_testkit.histories import EXECUTION, NOON, History, choices, drawn_history, initialized
 from noetl_testkit.memory.history_log import HistoryLog
 from noetl_testkit.memory.projections import InMemoryProjections
 from noetl_testkit.telling_histories import telling_history
+
+SHARDS = 64
 
 
 class Rows:
@@ -29,6 +41,8 @@ class Rows:
         self.replaced: list[ProjectedExecution] = []
         """What is made again after each page."""
         self.asked: list[Mapping[int, int]] = []
+        self.untold = False
+        """Whether they come from a projector of a release that does not tell columns."""
 
     async def list_rows(
         self,
@@ -39,7 +53,8 @@ class Rows:
         wait_seconds: float = 0.0,
     ) -> RowPage:
         self.asked.append(wanted)
-        page = await self.store.list_rows(scope, wanted.keys(), after=after, limit=3)
+        listed = await self.store.list_rows(scope, wanted.keys(), after=after, limit=3)
+        page = replace(listed, columns={}) if self.untold else replace(listed, shard_count=SHARDS)
         if self.written:
             history, known, through = self.written.pop(0)
             await self.store.write([projected(history, after=known, through=through)])
@@ -108,6 +123,94 @@ async def test_rows_of_another_registry_are_told_and_proved_if_they_come_to_the_
     assert verified.verdict.is_proved
     assert verified.verdict.is_of_another_registry
     assert verified.verdict.live_upcasters == "0" * 64
+
+
+def ran_late() -> History:
+    """A step with a deadline that nobody has heard of."""
+    return limited(History(EXECUTION))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"next_deadline": None}, "next_deadline of the execution is none and should be 2026-"),
+        ({"next_deadline": NOON + timedelta(days=9)}, "next_deadline of the execution is 2026-"),
+        ({"shard": 64}, f"shard of the execution is 64 and should be {shard_of(EXECUTION, SHARDS)}"),
+    ],
+)
+async def test_a_deadline_or_a_shard_that_somebody_changed_is_a_finding_though_no_checksum_has_it(
+    changed: dict[str, Any], told: str
+) -> None:
+    history, rows = ran_late(), Rows()
+    await rows.store.write([projected(history)])
+    (proved,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+    rows.store.executions[EXECUTION] = replace(rows.store.executions[EXECUTION], **changed)
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    assert proved.verdict.is_proved, proved.verdict.findings
+    (finding,) = verified.verdict.findings
+    assert (finding.code, finding.surface) == ("parity.column_differs", "execution")
+    assert told in finding.message
+    assert verified.verdict.live == verified.verdict.replayed == proved.verdict.live
+
+
+async def test_a_deadline_that_nothing_has_is_a_finding() -> None:
+    history, rows = ended_history(), Rows()
+    await rows.store.write([projected(history)])
+    rows.store.executions[EXECUTION] = replace(rows.store.executions[EXECUTION], next_deadline=NOON)
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    (finding,) = verified.verdict.findings
+    assert "and should be none" in finding.message
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_wherever_batches_begin_a_deadline_is_what_the_log_gives(seed: int) -> None:
+    choose = choices(seed)
+    draw = choose.choice([telling_history, drawn_history, drawn_frame_history])
+    history = draw(choose)
+    cut = choose.randint(0, len(history.stored) - 1)
+    through = choose.randint(cut + 1, len(history.stored))
+
+    stored = projected(history, after=cut, through=through)
+    check = HistoryCheck(history.execution_id)
+    check.take(history.stored[:through])
+
+    replayed = check.replayed()
+    assert replayed is not None
+    assert late_after(stored.state) == late_after(replayed.state)
+
+
+def test_a_deadline_after_all_times_is_told_and_breaks_nothing() -> None:
+    history = History(started_at=datetime(9999, 12, 31, 23, 59, 50, tzinfo=UTC)).add(
+        initialized(),
+        StepEntered(step="each", activation=1),
+        LoopStarted(
+            loop_id="1", step="each", activation=1, mode="parallel", collection_size=1, max_in_flight=1, items=(1,)
+        ),
+        ExecutionCancelled(reason="enough", cancelled_by="ada"),
+    )
+    check = HistoryCheck(EXECUTION)
+    check.take(history.stored)
+    live = LiveState(EXECUTION, check.version, columns=ExecutionColumns(shard=0, next_deadline=None))
+
+    told = [one.message for one in check.against(live).findings if one.code == "parity.column_differs"]
+
+    assert told == ["next_deadline of the execution is none and should be after all times"]
+
+
+async def test_columns_that_nobody_tells_are_not_compared() -> None:
+    history, rows = ran_late(), Rows()
+    await rows.store.write([projected(history)])
+    rows.untold = True
+    rows.store.executions[EXECUTION] = replace(rows.store.executions[EXECUTION], next_deadline=None, shard=99)
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    assert verified.verdict.is_proved, verified.verdict.findings
 
 
 async def test_one_that_never_stands_still_is_neither_proved_nor_accused() -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Final
 
 import asyncpg
 from noetl_core.canonical import encode
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, RowPlace, StoredRow
+from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace, StoredRow
 from noetl_core.surfaces.shapes import Surface
 
 from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, execution_row_of, row_of
 
 MAX_PAGE_BYTES: Final = 2 * 1024 * 1024
 _VERSIONS: Final = """
-SELECT execution_id, stream_version, CASE WHEN upcasters_version = stream_version THEN upcasters END
+SELECT execution_id, stream_version, CASE WHEN upcasters_version = stream_version THEN upcasters END,
+       shard, next_deadline
 FROM noetl.execution
 WHERE execution_id = ANY($1::bigint[]) AND ($2::text IS NULL OR (tenant_id = $2 AND organization_id = $3))"""
 
@@ -33,7 +35,13 @@ async def read_page(
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetch(_VERSIONS, list(execution_ids), *whose)
         versions: dict[int, int] = {row[0]: row[1] for row in found}
-        upcasters: dict[int, str] = {row[0]: row[2] for row in found if row[2] is not None}
+        page = RowPage(
+            versions=versions,
+            rows=(),
+            following=None,
+            upcasters={row[0]: row[2] for row in found if row[2] is not None},
+            columns={row[0]: ExecutionColumns(shard=row[3], next_deadline=row[4]) for row in found},
+        )
         rows: list[StoredRow] = []
         left = MAX_PAGE_BYTES
         for surface in _from(after):
@@ -43,12 +51,12 @@ async def read_page(
                 if rows and (len(rows) == limit or left <= 0):
                     last = rows[-1]
                     place = RowPlace(surface=last.surface, execution_id=last.execution_id, key=last.key)
-                    return RowPage(versions=versions, rows=tuple(rows), following=place, upcasters=upcasters)
+                    return replace(page, rows=tuple(rows), following=place)
                 is_own = surface is Surface.EXECUTION
                 data = encode(execution_row_of(record) if is_own else row_of(surface, record, offset=2))
                 rows.append(StoredRow(execution_id=record[0], surface=surface, key=record[1], data=data))
                 left -= len(data)
-    return RowPage(versions=versions, rows=tuple(rows), following=None, upcasters=upcasters)
+    return replace(page, rows=tuple(rows))
 
 
 def _from(after: RowPlace | None) -> list[Surface]:

@@ -9,11 +9,11 @@ from noetl_core.errors import InvalidInput
 from noetl_core.evidence.findings import Finding
 from noetl_core.ids import parse_id
 from noetl_core.ports.event_columns import ColumnPage, Place
-from noetl_core.ports.live_rows import LiveExecution, LivePage, RowPage, RowPlace, StoredRow
+from noetl_core.ports.live_rows import ExecutionColumns, LiveExecution, LivePage, RowPage, RowPlace, StoredRow
 from noetl_core.ports.streams import HiddenPage, HiddenStream, StreamHead
 from noetl_core.surfaces.shapes import Surface
 
-from noetl_contracts.mapping.times import moment, timestamp
+from noetl_contracts.mapping.times import moment, optional_timestamp, timestamp
 
 
 def head_message(head: StreamHead) -> pb.StreamHead:
@@ -128,6 +128,11 @@ def row_page_message(page: RowPage) -> pb.RowPage:
         ],
         next_page_token=page.following.to_token() if page.following is not None else "",
         upcasters={str(one): digest for one, digest in page.upcasters.items()},
+        columns={
+            str(one): pb.ExecutionColumns(shard=told.shard, next_deadline=optional_timestamp(told.next_deadline))
+            for one, told in page.columns.items()
+        },
+        shard_count=page.shard_count,
     )
 
 
@@ -146,6 +151,14 @@ def row_page(message: pb.RowPage) -> RowPage:
         ),
         following=RowPlace.from_token(message.next_page_token),
         upcasters={parse_id(one, what="execution_id"): digest for one, digest in message.upcasters.items()},
+        columns={
+            parse_id(one, what="execution_id"): ExecutionColumns(
+                shard=told.shard,
+                next_deadline=moment(told.next_deadline) if told.HasField("next_deadline") else None,
+            )
+            for one, told in message.columns.items()
+        },
+        shard_count=message.shard_count,
     )
 
 

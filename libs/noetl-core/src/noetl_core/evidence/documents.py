@@ -8,16 +8,18 @@ from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, encode, sha256_hex
 from noetl_core.evidence import strict
+from noetl_core.ports.live_rows import ExecutionColumns
 from noetl_core.replay.history import Replayed
+from noetl_core.sharding import MAX_SHARD_COUNT
 from noetl_core.surfaces.checksums import in_order, surface_checksum, total_checksum
 from noetl_core.surfaces.shapes import FORMAT, Row, Surface, key_of
 from noetl_core.surfaces.surface_fold import Rows
-from noetl_core.timestamps import format_time
+from noetl_core.timestamps import format_time, parse_time
 
 SCHEMA: Final = 3
 """Of a bundle and of all its documents; it grows with the fields of any.
 
-2: live rows tell their registry. 3: payloads are listed by address.
+2: live rows tell their registry. 3: payloads are listed by address, and live rows tell columns beside them.
 """
 READABLE: Final = (1, 2, SCHEMA)
 """Bundles are kept for years: those of earlier versions are judged by what they say."""
@@ -30,10 +32,16 @@ _ROWS = strict.by_surface(strict.listing(strict.one_object))
 _COUNTS = strict.by_surface(strict.count)
 _SUMS = strict.by_surface(strict.sha256)
 _FINDING = strict.one_object
+_COLUMNS = strict.fields(
+    shard=strict.integer,
+    shard_count=strict.count_to(MAX_SHARD_COUNT),
+    next_deadline=strict.nothing_or(strict.time),
+)
 
 
 def _shapes(schema: int) -> Mapping[str, strict.Spec]:
     registry = {"upcasters": strict.told_sha256} if schema > 1 else {}
+    columns = {"columns": strict.nothing_or(_COLUMNS)} if schema > 2 else {}
     return {
         "replay": strict.fields(
             schema_version=strict.only(schema),
@@ -86,6 +94,7 @@ def _shapes(schema: int) -> Mapping[str, strict.Spec]:
             ),
             exported_at=strict.time,
             **registry,
+            **columns,
             rows=_ROWS,
             row_counts=_COUNTS,
             rows_checksum=strict.sha256,
@@ -161,6 +170,8 @@ def live_rows_document(
     execution_id: int,
     version: int,
     upcasters: str,
+    columns: ExecutionColumns | None,
+    shard_count: int,
     exported_at: datetime,
 ) -> JsonObject:
     """Rows as a store holds them, in a form that any store can export."""
@@ -177,9 +188,32 @@ def live_rows_document(
         },
         "exported_at": format_time(exported_at),
         "upcasters": upcasters,
+        "columns": _columns_document(columns, shard_count),
         "rows": document,
         "row_counts": {str(surface): len(rows[surface]) for surface in Surface},
         "rows_checksum": sha256_hex(encode(document)),
+    }
+
+
+def columns_of(document: Mapping[str, Any] | None) -> tuple[ExecutionColumns | None, int]:
+    """Columns of an execution and the number of shards, as live rows tell them."""
+    if document is None:
+        return None, 0
+    deadline = document["next_deadline"]
+    columns = ExecutionColumns(
+        shard=document["shard"], next_deadline=None if deadline is None else parse_time(deadline)
+    )
+    return columns, document["shard_count"]
+
+
+def _columns_document(columns: ExecutionColumns | None, shard_count: int) -> JsonObject | None:
+    if columns is None:
+        return None
+    deadline = columns.next_deadline
+    return {
+        "shard": columns.shard,
+        "shard_count": shard_count,
+        "next_deadline": None if deadline is None else format_time(deadline),
     }
 
 

@@ -15,6 +15,7 @@ from noetl_core.evidence.documents import (
     RESOLVED,
     SCHEMA,
     SHAPES,
+    columns_of,
     live_checksums_document,
     payload_summary,
     replay_document,
@@ -89,7 +90,15 @@ class Evidence:
         if document is None or self.problems("live_rows", document):
             return None
         version, upcasters = document["scope"]["stream_version"], document.get("upcasters")
-        live = LiveState(self.execution_id, version, keep_rows=True, upcasters=upcasters)
+        columns, shard_count = columns_of(document.get("columns"))
+        live = LiveState(
+            self.execution_id,
+            version,
+            keep_rows=True,
+            upcasters=upcasters,
+            columns=columns,
+            shard_count=shard_count,
+        )
         try:
             rows = rows_of(document["rows"])
         except (KeyError, TypeError):

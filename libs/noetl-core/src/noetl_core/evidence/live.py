@@ -9,7 +9,7 @@ from noetl_core.canonical import JsonObject
 from noetl_core.errors import Corrupt
 from noetl_core.evidence.findings import Finding
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import LiveRows, RowPage, StoredRow
+from noetl_core.ports.live_rows import ExecutionColumns, LiveRows, RowPage, StoredRow
 from noetl_core.surfaces.checksums import SurfaceChecksum
 from noetl_core.surfaces.shapes import Row, Surface, check_row, key_of
 
@@ -21,12 +21,23 @@ class LiveState:
     """What is stored of one execution, at one version of it."""
 
     def __init__(
-        self, execution_id: int, version: int, *, keep_rows: bool = False, upcasters: str | None = None
+        self,
+        execution_id: int,
+        version: int,
+        *,
+        keep_rows: bool = False,
+        upcasters: str | None = None,
+        columns: ExecutionColumns | None = None,
+        shard_count: int = 0,
     ) -> None:
         self.execution_id = execution_id
         self.version = version
         self.upcasters = upcasters
         """Digest of the registry that it was folded with; empty: nobody knows. None: whoever shows it does not tell."""
+        self.columns = columns
+        """None: whoever shows it does not tell."""
+        self.shard_count = shard_count
+        """Of the installation; 0: the same."""
         self.findings: list[Finding] = []
         self.rows: dict[Surface, dict[str, Row]] = {surface: {} for surface in Surface}
         """Only if they are kept; checksums need none."""
@@ -83,7 +94,12 @@ async def _look(
     page = await source.list_rows(scope, wanted, wait_seconds=wait_seconds)
     for execution_id, version in page.versions.items():
         states[execution_id] = LiveState(
-            execution_id, version, keep_rows=keep_rows, upcasters=page.upcasters.get(execution_id, "")
+            execution_id,
+            version,
+            keep_rows=keep_rows,
+            upcasters=page.upcasters.get(execution_id, ""),
+            columns=page.columns.get(execution_id),
+            shard_count=page.shard_count,
         )
     while True:
         for stored in page.rows:

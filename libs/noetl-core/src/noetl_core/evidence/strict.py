@@ -86,6 +86,27 @@ def only(*values: Any) -> Spec:
     return check
 
 
+def count_to(maximum: int) -> Spec:
+    """A count that is not above a number."""
+
+    def check(value: Any, at: str) -> Iterator[str]:
+        yield from count(value, at)
+        if type(value) is int and value > maximum:
+            yield f"{at} is {value}, above {maximum}"
+
+    return check
+
+
+def nothing_or(spec: Spec) -> Spec:
+    """Null, or such a thing."""
+
+    def check(value: Any, at: str) -> Iterator[str]:
+        if value is not None:
+            yield from spec(value, at)
+
+    return check
+
+
 def fields(**specs: Spec) -> Spec:
     """An object with all of these fields and no others."""
 

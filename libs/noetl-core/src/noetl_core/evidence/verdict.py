@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from datetime import datetime
 from typing import Any
 
 from noetl_core.canonical import JsonObject
@@ -12,11 +13,15 @@ from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.evidence.chain import ChainCheck, Head
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.live import LiveState
+from noetl_core.execution_view import late_after
+from noetl_core.fold import State
 from noetl_core.ports.streams import StreamHead
 from noetl_core.replay.differences import differences
 from noetl_core.replay.history import Replay, Replayed
+from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import total_checksum
 from noetl_core.surfaces.shapes import Surface
+from noetl_core.timestamps import format_time
 from noetl_core.upcasting.registry import Upcasters
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_core.values import dataclass
@@ -204,8 +209,10 @@ def _surfaces(replayed: Replayed | None) -> tuple[dict[str, str], dict[str, int]
 
 
 def _parity(replayed: Replayed, live: LiveState, sums: Mapping[str, str], told: Mapping[str, str]) -> list[Finding]:
+    columns = _columns(replayed, live)
+    differs = dict(sums) != dict(told) or bool(columns)
     findings: list[Finding] = []
-    if dict(sums) != dict(told) and live.upcasters is not None and live.upcasters != replayed.upcasters:
+    if differs and live.upcasters is not None and live.upcasters != replayed.upcasters:
         folded = f"with the registry {live.upcasters}" if live.upcasters else "with a registry that nobody knows"
         message = f"live rows were folded {folded}, the log is read with {replayed.upcasters}: make the rows again"
         findings.append(Finding(code="parity.other_registry", message=message))
@@ -232,4 +239,34 @@ def _parity(replayed: Replayed, live: LiveState, sums: Mapping[str, str], told: 
                     surface=str(surface),
                 )
             )
-    return findings
+    return findings + columns
+
+
+def _columns(replayed: Replayed, live: LiveState) -> list[Finding]:
+    """What the row of the execution has beside its shape, and so in no checksum: lookups go by it."""
+    if live.columns is None:
+        return []
+    pairs = {"next_deadline": (_time(live.columns.next_deadline), _due(replayed.state))}
+    if live.shard_count:
+        pairs["shard"] = (str(live.columns.shard), str(shard_of(live.execution_id, live.shard_count)))
+    return [
+        Finding(
+            code="parity.column_differs",
+            message=f"{name} of the execution is {stored} and should be {right}",
+            stream_version=live.version,
+            surface=str(Surface.EXECUTION),
+        )
+        for name, (stored, right) in pairs.items()
+        if stored != right
+    ]
+
+
+def _due(state: State) -> str:
+    try:
+        return _time(late_after(state))
+    except OverflowError:  # of a history that somebody forged; no projector could store it
+        return "after all times"
+
+
+def _time(moment: datetime | None) -> str:
+    return "none" if moment is None else format_time(moment)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol
 
 from noetl_core.canonical import decode
@@ -55,6 +56,14 @@ class StoredRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionColumns:
+    """What is stored of an execution beside its row: derived, and what reapers and barriers go by."""
+
+    shard: int
+    next_deadline: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowPage:
     """Rows of one moment. Whoever reads several pages compares versions: those that moved have other rows by now."""
 
@@ -65,6 +74,10 @@ class RowPage:
     """None when this was the last page."""
     upcasters: Mapping[int, str] = field(default_factory=dict)
     """Digest of the registry that the rows of each execution were folded with; where nobody knows, it is left out."""
+    columns: Mapping[int, ExecutionColumns] = field(default_factory=dict)
+    """Of each execution; a release that does not tell them leaves them out."""
+    shard_count: int = 0
+    """Of the installation; 0: whoever shows the rows does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from noetl_core.executions.events import (
 )
 from noetl_core.fold import State, empty, fold_all, prune
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import RowPage, StoredRow
+from noetl_core.ports.live_rows import ExecutionColumns, RowPage, StoredRow
 from noetl_core.ports.projection_store import ProjectedExecution, ProjectionStore, Refusal, ShardCheckpoint
 from noetl_core.sharding import shard_of
 from noetl_core.surfaces.checksums import in_order
@@ -597,6 +597,20 @@ class ProjectionStoreCompliance(ABC):
         assert len(by_one) == len({(one.execution_id, one.surface, one.key) for one in by_one})
         assert at_once.versions == {history.execution_id: len(history.stored) for history in histories}
         assert at_once.following is None
+
+    async def test_what_lookups_go_by_and_no_row_shows_is_told_beside_the_rows(self, store: ProjectionStore) -> None:
+        late, ended = limited(History()), two_steps(History(EXECUTION + 1))
+        await store.write([projected(late), projected(ended)])
+
+        page = await store.list_rows(SCOPE, [EXECUTION, EXECUTION + 1], limit=1)
+
+        assert page.columns == {
+            EXECUTION: ExecutionColumns(
+                shard=shard_of(EXECUTION, 64),
+                next_deadline=late.stored[-1].ingest_time + timedelta(seconds=5),
+            ),
+            EXECUTION + 1: ExecutionColumns(shard=shard_of(EXECUTION + 1, 64), next_deadline=None),
+        }
 
     async def test_objects_are_found_by_their_keys(self, store: ProjectionStore) -> None:
         history = telling_history(choices(1))

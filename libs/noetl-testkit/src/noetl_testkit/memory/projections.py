@@ -15,7 +15,7 @@ from noetl_core.fold import prune
 from noetl_core.ids import MAX_ID, parse_id
 from noetl_core.ports.deadlines import LateExecution, LatePlace
 from noetl_core.ports.event_log import Scope
-from noetl_core.ports.live_rows import LiveExecution, LivePage, RowPage, RowPlace, StoredRow
+from noetl_core.ports.live_rows import ExecutionColumns, LiveExecution, LivePage, RowPage, RowPlace, StoredRow
 from noetl_core.ports.projection_store import (
     Barrier,
     ProjectedExecution,
@@ -179,6 +179,10 @@ class InMemoryProjections:
         views = {one: self.executions[one].view for one in execution_ids if one in self.executions}
         versions = {one: view.stream_version for one, view in views.items() if scope is None or _is_of(scope, view)}
         upcasters = {one: digest for one in versions if (digest := views[one].upcasters)}
+        columns = {
+            one: ExecutionColumns(shard=self.executions[one].shard, next_deadline=self.executions[one].next_deadline)
+            for one in versions
+        }
         order = list(Surface)
         places = sorted(
             (order.index(surface), one, key.encode())
@@ -198,10 +202,11 @@ class InMemoryProjections:
             )
             for index, one, key in places[:limit]
         )
+        page = RowPage(versions=versions, rows=rows, following=None, upcasters=upcasters, columns=columns)
         if len(places) <= limit:
-            return RowPage(versions=versions, rows=rows, following=None, upcasters=upcasters)
+            return page
         last = RowPlace(surface=rows[-1].surface, execution_id=rows[-1].execution_id, key=rows[-1].key)
-        return RowPage(versions=versions, rows=rows, following=last, upcasters=upcasters)
+        return replace(page, following=last)
 
     async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
         """Executions that have a row, by their ids."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from noetl_core.errors import DeadlinePassed, NotFound
@@ -78,7 +79,8 @@ class AnswerQueries:
         """Rows as they are stored; on the first page, once they include what is waited for or the time is over."""
         if after is None and wait_seconds > 0:
             await self._wait_for(scope, wanted, self._clock() + wait_seconds)
-        return await self._store.list_rows(scope, wanted.keys(), after=after, limit=MAX_ROWS)
+        page = await self._store.list_rows(scope, wanted.keys(), after=after, limit=MAX_ROWS)
+        return replace(page, shard_count=self._shard_count)
 
     async def _wait_for(self, scope: Scope | None, wanted: Mapping[int, int], deadline: float) -> None:
         known = await self._store.versions(wanted.keys())

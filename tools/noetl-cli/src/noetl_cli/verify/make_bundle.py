@@ -172,6 +172,8 @@ def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
             execution_id=head.execution_id,
             version=live.version,
             upcasters=live.upcasters or "",
+            columns=live.columns,
+            shard_count=live.shard_count,
             exported_at=datetime.now(UTC),
         )
         evidence.live_checksums = live_checksums_document(evidence.live_rows)

@@ -480,12 +480,37 @@ class RowPage(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ColumnsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___ExecutionColumns: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___ExecutionColumns | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSIONS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     UPCASTERS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SHARD_COUNT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page; empty when there is none."""
+    shard_count: _builtins.int
+    """Number of shards of the installation; 0 if whoever lists the rows does not tell."""
     @_builtins.property
     def versions(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Version that the rows of each execution include, by execution id; those without rows are left out. Whoever reads
@@ -502,6 +527,10 @@ class RowPage(_message.Message):
         those of which nobody knows, because a release that does not tell it wrote them last, are left out.
         """
 
+    @_builtins.property
+    def columns(self) -> _containers.MessageMap[_builtins.str, Global___ExecutionColumns]:
+        """What lookups go by and the row of an execution does not show, by execution id."""
+
     def __init__(
         self,
         *,
@@ -509,14 +538,44 @@ class RowPage(_message.Message):
         rows: _abc.Iterable[Global___StoredRow] | None = ...,
         next_page_token: _builtins.str = ...,
         upcasters: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        columns: _abc.Mapping[_builtins.str, Global___ExecutionColumns] | None = ...,
+        shard_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rows", b"rows", "upcasters", b"upcasters", "versions", b"versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "next_page_token", b"next_page_token", "rows", b"rows", "shard_count", b"shard_count", "upcasters", b"upcasters", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RowPage: _TypeAlias = RowPage  # noqa: Y015
+
+@_typing.final
+class ExecutionColumns(_message.Message):
+    """Columns of an execution that are derived, and no part of its row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARD_FIELD_NUMBER: _builtins.int
+    NEXT_DEADLINE_FIELD_NUMBER: _builtins.int
+    shard: _builtins.int
+    """Shard of the execution."""
+    @_builtins.property
+    def next_deadline(self) -> _timestamp_pb2.Timestamp:
+        """When it, or something in it, will have taken too long; unset while nothing has a deadline."""
+
+    def __init__(
+        self,
+        *,
+        shard: _builtins.int = ...,
+        next_deadline: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next_deadline", b"next_deadline"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_deadline", b"next_deadline", "shard", b"shard"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecutionColumns: _TypeAlias = ExecutionColumns  # noqa: Y015
 
 @_typing.final
 class StoredRow(_message.Message):
