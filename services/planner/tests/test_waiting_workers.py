@@ -25,6 +25,10 @@ workflow:
 - {step: b, tool: {kind: noop}}
 - {step: c, tool: {kind: noop}}
 """
+TWO_ITEMS = """
+workflow:
+- {step: each, loop: {in: [1, 2], iterator: item, spec: {mode: parallel, max_in_flight: 2}}, tool: {kind: noop}}
+"""
 OK = ok()
 
 Wait = asyncio.Task[tuple[GrantedCommand, ...]]
@@ -111,6 +115,36 @@ async def test_the_next_planner_tells_a_worker_of_a_claim_whose_answer_died_with
     (again,) = await waits(planning) or await waits(planning)  # once sent away, to ask with what it holds by then
 
     assert again.key == lost.key
+
+
+async def test_the_next_planner_tells_of_a_claim_although_it_heard_the_whole_log_from_the_bus() -> None:
+    planning = Planning()
+    waiting = waits(planning)
+    await planning.start(ONE_STEP)
+    (lost,) = await waiting
+    await planning.actors.stop()
+    planning.actors = planning.planner()
+    planning.actors.take(planning.execution_id, *planning.log.streams[planning.execution_id].events)
+
+    (again,) = await waits(planning, seconds=5.0) or await waits(planning, seconds=5.0)
+
+    assert again.key == lost.key
+
+
+async def test_the_next_planner_tells_of_a_claim_that_stands_behind_a_cause_which_led_to_nothing() -> None:
+    planning = Planning()
+    await planning.start(TWO_ITEMS)
+    first, second = planning.all_issued("each")
+    (begun,) = await planning.actors.claim(ADA, [first])
+    assert begun.command is not None
+    await planning.actors.complete(ADA, first, OK, wants_next=False)
+    (lost,) = await planning.actors.claim(BOB, [second])
+    assert lost.command is not None
+    await planning.replace_planner()
+
+    (again,) = await waits(planning, BOB, seconds=5.0) or await waits(planning, BOB, seconds=5.0)
+
+    assert again.key == second
 
 
 async def test_an_append_whose_answer_got_lost_claims_once_and_its_worker_hears_of_it(

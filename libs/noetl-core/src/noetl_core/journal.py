@@ -60,13 +60,16 @@ class Journal:
         """Whether an event is the next one; earlier ones are known, later ones leave a gap."""
         return event.stream_version == self._known_version + 1
 
-    def extend(self, events: Iterable[StoredEvent]) -> None:
-        """Take the next events of the log; what is known already is passed over."""
+    def extend(self, events: Iterable[StoredEvent]) -> list[Recorded]:
+        """Take the next events of the log, and tell which they were; what is known already is passed over."""
+        taken: list[Recorded] = []
         for event in events:
             if not self.follows(event):
                 continue
             self._known_version, self._checksum = event.stream_version, event.checksum
-            self._waiting.append(record(event))
+            taken.append(record(event))
+        self._waiting.extend(taken)
+        return taken
 
     def advance(self, *, at_head: bool) -> None:
         """Fold as far as the log allows; `at_head` says that no more events are known to exist.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from noetl_core.commands.events import CommandClaimed
 from noetl_core.envelope import StoredEvent
 from noetl_core.fold import State
 from noetl_core.journal import Journal
@@ -35,7 +36,7 @@ class FollowedLog:
         self._routing = routing
         self._metrics = metrics
         self._on_claim = on_claim
-        """Told of claims that were found in the log, by their worker."""
+        """Told, by worker, of claims that were not made here."""
         self._on_page = on_page
         """Told that reading goes on: a long history takes its time."""
         self._heard = Heard()
@@ -44,6 +45,8 @@ class FollowedLog:
         """By the last turn, and not folded yet."""
         self._unfoldable: Exception | None = None
         self._must_read = False
+        self._claimed_elsewhere: set[str] = set()
+        """Commands whose claims came from the log or the bus, while it is not known whether they still stand."""
 
     @property
     def state(self) -> State:
@@ -107,7 +110,7 @@ class FollowedLog:
     def extend_by_heard(self) -> None:
         """Take what was heard and is next."""
         while (event := self._heard.pop(self.version + 1)) is not None:
-            self._journal.extend([event])
+            self._extend([event])
 
     async def catch_up(self, *, reads: bool) -> None:
         """Fold all there is; read what is missing, or the log anyway."""
@@ -115,16 +118,15 @@ class FollowedLog:
             await self.read_to_head()
         self._heard.drop_until(self.version)
         self._journal.take_known_decision()
-        self._journal.advance(at_head=True)
+        self.advance()
 
     async def read_to_head(self, *, at_least: int = 0) -> None:
         """Read and fold everything that is not known yet; the head is said to be at least here."""
         self._heard.want(at_least)
-        before = holders(self.state)
         is_new = self.version == 0
         while True:
             page = await self._next_page()
-            self._journal.extend(page.events)
+            self._extend(page.events)
             self._metrics.events_read.inc(len(page.events))
             if is_new:
                 self._metrics.recovery_events.inc(len(page.events))
@@ -137,13 +139,12 @@ class FollowedLog:
             self._routing.offer(self._journal)  # Whoever is stopped here has not read for nothing.
         self._heard.read_until(self.version)
         self._must_read = False
-        for command_id, worker_id in holders(self.state).items():
-            if command_id not in before:
-                self._on_claim(worker_id, CommandKey(execution_id=self._execution_id, command_id=command_id))
+        self._tell_of_claims()
 
     def advance(self) -> None:
         """Fold up to the next cause that waits for its decision."""
         self._journal.advance(at_head=True)
+        self._tell_of_claims()
 
     def settle_undecided(self) -> None:
         """The cause led to nothing: go on."""
@@ -197,7 +198,23 @@ class FollowedLog:
         if version := self.version:
             return await self._log.read(None, self._execution_id, from_version=version + 1, limit=READ_PAGE)
         self._journal, page = await self._routing.begin(self._log)
+        self._claimed_elsewhere.update(holders(self._journal.state))
         return page
+
+    def _extend(self, events: Sequence[StoredEvent]) -> None:
+        for event in self._journal.extend(events):
+            if isinstance(event.content, CommandClaimed):
+                self._claimed_elsewhere.add(event.content.command_id)
+
+    def _tell_of_claims(self) -> None:
+        """Workers may not have heard of claims that were not made here: whoever made them may be gone, and so may the
+        answer. Not before everything is folded: what stands behind a cause that waits is not in the state yet."""
+        if not self._claimed_elsewhere or not self._journal.is_settled:
+            return
+        held = holders(self._journal.state)
+        for command_id in self._claimed_elsewhere & held.keys():
+            self._on_claim(held[command_id], CommandKey(execution_id=self._execution_id, command_id=command_id))
+        self._claimed_elsewhere.clear()
 
     def _fold_appended(self) -> None:
         if self._appended:
