@@ -98,10 +98,14 @@ def _read_figures(name: str, times: ReadTimes, *, goal: Goal | None) -> list[Fig
             name=f"status read {name}, {way}, {label}",
             value=percentile(values, share) * 1000,
             unit="ms",
-            goal=goal if label == "p99" else None,
+            goal=goal if label == "p99" and values is not times.bare else None,
             samples=len(values),
         )
-        for way, values in (("through api", times.through_api), ("of the projector", times.of_projector))
+        for way, values in (
+            ("through api", times.through_api),
+            ("of the projector", times.of_projector),
+            ("by bare processes", times.bare),
+        )
         for label, share in (("p50", 0.50), ("p99", 0.99))
     ]
 
@@ -111,6 +115,7 @@ async def _reading(stack: Stack, execution_ids: Sequence[int], seconds: float) -
         api=stack.addresses.api,
         projector=stack.addresses.projector,
         token=stack.addresses.service_token,
+        owner_dsn=stack.addresses.owner_dsn,
         execution_ids=tuple(execution_ids),
         seconds=seconds,
     )
