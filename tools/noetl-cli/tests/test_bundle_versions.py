@@ -37,6 +37,8 @@ def rewrite(directory: Path, change: Callable[[str, Any], None], *, index_versio
 
 def as_the_second_version(role: str, document: Any) -> None:
     document["schema_version"] = 2
+    if role == "live_rows":
+        del document["columns"]
 
 
 def as_the_first_version(role: str, document: Any) -> None:
