@@ -14,7 +14,7 @@ space := $(subst ,, )
 # them compiles what it loads again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards images images-check
+.PHONY: help install lock gen docs contracts baseline fmt lint types arch unit integration test collect bench simulate demo demo-data dev check clean deploy-tools deploy-check deploy-lock dashboards images images-check
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -65,8 +65,14 @@ integration: install ## tests against real PostgreSQL and NATS, whole stacks, an
 
 check: lint types arch contracts ## everything that needs no test run
 
-test: check ## all checks, then all tests: what CI runs
+# Types are checked by one processor. The other one meanwhile finds the tests and compiles them, which every worker would
+# do for itself; what cannot be imported ends the run here.
+test: install ## all checks, then all tests: what CI runs
+	@$(MAKE) --no-print-directory -j2 check collect
 	@$(PYTEST)
+
+collect: install ## find all tests without running them
+	@mkdir -p build && $(BIN)/python -m pytest -q --collect-only >build/collected.txt || { cat build/collected.txt; exit 1; }
 
 bench: install ## throughput and latency, as ratios within one run; ONLY="frames loop" for some of it
 	@$(BIN)/python benchmarks/run.py $(addprefix --only ,$(ONLY))
