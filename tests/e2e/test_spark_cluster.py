@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections import Counter
 from typing import Any
 
@@ -85,6 +86,7 @@ def test_frames_and_queries_give_the_same_on_a_cluster_whose_workers_both_do_the
                     "spark.cores.max": "4",
                     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
                     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+                    "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],  # they live for seconds
                 }
             ),
         }
