@@ -6,13 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
+from noetl_core import journal
 from noetl_core.append import Appended, AppendRequest
-from noetl_core.errors import AlreadyTerminal, DeadlinePassed, NoetlError, Overloaded, Unavailable
+from noetl_core.canonical import JsonObject, decode, encode
+from noetl_core.errors import AlreadyTerminal, Corrupt, DeadlinePassed, NoetlError, Overloaded, Unavailable
 from noetl_core.executions.events import ExecutionCancelled
+from noetl_core.fold import State, fold
 from noetl_core.payloads import PayloadRef
 from noetl_core.ports.commands import UNANSWERED
 from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.steering import SteerAction
+from noetl_core.recorded import Recorded
+from noetl_core.values import replace
 from noetl_planner.application import actor, setbacks
 from noetl_planner.application.turn import TurnPlanner
 from noetl_planner.application.turn_parts import Turn
@@ -21,6 +26,7 @@ from noetl_testkit.planning import WORKER, Planning
 from noetl_testkit.until import until
 
 STEP = "workflow: [{step: a, tool: {kind: noop}}]\n"
+STEPS = "workflow: [{step: a, tool: {kind: noop}, next: {arcs: [{step: b}]}}, {step: b, tool: {kind: noop}}]\n"
 MORE_THAN_FAILURES_ALLOWED = len(setbacks.FAILURE_SECONDS) + 2
 
 
@@ -173,3 +179,53 @@ async def test_an_event_that_comes_while_the_log_is_being_read_needs_nobody_to_t
 
     await until(lambda: planning.actors.known_version(planning.execution_id) == len(planning.events()))
     assert planning.types()[-1] == "execution.cancelled"
+
+
+@pytest.mark.parametrize("page", [1, 2, 500])
+@pytest.mark.parametrize("event_type", ["playbook.initialized", "command.completed", "step.exit"])
+@pytest.mark.parametrize("cannot_be", ["read", "folded"])
+async def test_a_bad_event_is_never_passed_over_and_the_execution_goes_on_once_it_is_mended(
+    cannot_be: str, event_type: str, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planning = await Planning().start(STEPS)
+    await planning.run("a")
+    head, place = len(planning.events()), planning.types().index(event_type) + 1
+    read = planning.log.read
+
+    async def read_spoilt(scope: Scope | None, execution_id: int, *, from_version: int, limit: int) -> EventPage:
+        found = await read(scope, execution_id, from_version=from_version, limit=min(limit, page))
+        if cannot_be == "folded":
+            return found
+        events = [
+            one._replace(body=encode({**body_of(one.body), "meta": 7})) if one.stream_version == place else one
+            for one in found.events
+        ]
+        return replace(found, events=tuple(events))
+
+    def fold_spoilt(state: State, event: Recorded) -> State:
+        if cannot_be == "folded" and event.stream_version == place:
+            raise Corrupt("it says what cannot be")
+        return fold(state, event)
+
+    monkeypatch.setattr(setbacks, "QUARANTINE_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(planning.log, "read", read_spoilt)
+        patch.setattr(journal, "fold", fold_spoilt)
+        await planning.replace_planner()
+        await until(planning.actors.quarantined)
+        for _ in range(2):  # nor is it when it is tried again
+            planning.actors.retry_quarantined()
+            await until(planning.actors.quarantined)
+        assert planning.actors._actors[planning.execution_id].state.stream_version < place
+        assert len(planning.events()) == head, "nothing is decided on what came before it"
+
+    planning.actors.retry_quarantined()
+    await planning.run("b")
+    assert planning.types()[-1] == "playbook.completed"
+    assert planning.actors.quarantined() == {}
+
+
+def body_of(spelt: bytes) -> JsonObject:
+    body = decode(spelt)
+    assert isinstance(body, dict)
+    return body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from noetl_core.causes import is_cause
 from noetl_core.envelope import StoredEvent
@@ -27,6 +28,8 @@ class Journal:
 
     A decision may stand later in the log than events that followed its cause. It is folded right after its cause all
     the same, so that a planner that recovers decides as the first one did.
+
+    What cannot be read or folded is not passed over: it stays the next event, so that whoever tries again fails again.
     """
 
     def __init__(self, execution_id: int, *, begins_with: Settled | None = None) -> None:
@@ -66,9 +69,9 @@ class Journal:
         for event in events:
             if not self.follows(event):
                 continue
-            self._known_version, self._checksum = event.stream_version, event.checksum
             taken.append(record(event))
-        self._waiting.extend(taken)
+            self._waiting.append(taken[-1])
+            self._known_version, self._checksum = event.stream_version, event.checksum
         return taken
 
     def advance(self, *, at_head: bool) -> None:
@@ -82,19 +85,20 @@ class Journal:
                 self._folded_ahead.discard(cause.stream_version)
                 self._waiting.popleft()
                 continue
-            if is_cause(cause) and not self._decision_is_known(cause) and not at_head:
+            if is_cause(cause) and not _decision_is_known(cause, self._waiting) and not at_head:
                 return
+            state = fold(self.state, cause)
+            if not is_cause(cause):
+                self.state = state
+            elif not self._fold_decision(cause, after=1, onto=state):
+                self.state, self.undecided = state, cause
             self._waiting.popleft()
-            self.state = fold(self.state, cause)
-            if is_cause(cause) and not self._fold_decision(cause):
-                self.undecided = cause
         self.state = prune(self.state)
 
     def accept(self, events: Sequence[StoredEvent]) -> None:
         """Take events that this planner has just appended, with the decisions among them."""
         self.extend(events)
-        if self.undecided is not None and self._fold_decision(self.undecided):
-            self.undecided = None
+        self.take_known_decision()
         self.advance(at_head=True)
 
     def settle_undecided(self) -> None:
@@ -103,24 +107,30 @@ class Journal:
 
     def take_known_decision(self) -> None:
         """Somebody else's decision for the cause may have arrived meanwhile."""
-        if self.undecided is not None and self._fold_decision(self.undecided):
+        if self.undecided is not None and self._fold_decision(self.undecided, after=0, onto=self.state):
             self.undecided = None
 
-    def _decision_is_known(self, cause: Recorded) -> bool:
-        """Decisions are appended in the order of their causes, so a later one settles every earlier cause.
-
-        So does the end of the execution, whoever wrote it: nothing can be decided any more.
-        """
-        return any(
-            event.decided_through >= cause.stream_version or is_terminal(event.envelope.event_type)
-            for event in self._waiting
-        )
-
-    def _fold_decision(self, cause: Recorded) -> bool:
-        if not self._decision_is_known(cause):
+    def _fold_decision(self, cause: Recorded, *, after: int, onto: State) -> bool:
+        """Whether the decision waits, after so many others; then all of it is folded, or nothing if it cannot be."""
+        if not _decision_is_known(cause, islice(self._waiting, after, None)):
             return False
-        for event in self._waiting:
-            if event.decided_through == cause.stream_version and event.stream_version not in self._folded_ahead:
-                self.state = fold(self.state, event)
-                self._folded_ahead.add(event.stream_version)
+        folded = [
+            event
+            for event in islice(self._waiting, after, None)
+            if event.decided_through == cause.stream_version and event.stream_version not in self._folded_ahead
+        ]
+        for event in folded:
+            onto = fold(onto, event)
+        self.state = onto
+        self._folded_ahead.update(event.stream_version for event in folded)
         return True
+
+
+def _decision_is_known(cause: Recorded, waiting: Iterable[Recorded]) -> bool:
+    """Decisions are appended in the order of their causes, so a later one settles every earlier cause.
+
+    So does the end of the execution, whoever wrote it: nothing can be decided any more.
+    """
+    return any(
+        event.decided_through >= cause.stream_version or is_terminal(event.envelope.event_type) for event in waiting
+    )

@@ -170,6 +170,8 @@ class Actor:
     def retry_quarantined(self) -> None:
         """Give an execution that was set aside another chance now and then."""
         if self._setbacks.forgive_if_due():
+            self._known.read_anew()
+            self._planner = None
             self._wake()
 
     async def stop(self) -> None:

@@ -174,9 +174,13 @@ class FollowedLog:
         """Whether a turn failed on top of a snapshot: then everything is read, from the first event on."""
         if not self._routing.doubts(self._journal, exc):
             return False
-        self._heard.want(self._journal.known_version)  # Nobody may ask again, and it is open all the same.
-        self._journal, self._appended = Journal(self._execution_id), ()
+        self.read_anew()
         return True
+
+    def read_anew(self) -> None:
+        """Forget what was read and what was made of it: the log has it, and may have been mended since."""
+        self._heard.want(self._journal.known_version)  # Nobody may ask again, and it is open all the same.
+        self._journal, self._appended, self._unfoldable = Journal(self._execution_id), (), None
 
     def forget(self) -> None:
         """The log knew nothing of what was told: it was not committed yet, or never will be. The bus tells if it is.
