@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,11 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from noetl_adapters.spark.seat_shares import RETURN_SECONDS
 from noetl_cli.dev.processes import ProcessIdentity
 from noetl_testkit.conformance import Came, Case, run_all
 from noetl_testkit.eventually import eventually
 from noetl_testkit.local_stack import LocalStack
+from prometheus_client.parser import text_string_to_metric_families
 
 ROWS, SLOTS = 12, 4
 SEATS = 2
@@ -195,10 +200,37 @@ class Stage:
         return frames
 
 
+def slots_held(stack: LocalStack) -> float:
+    """By the worker: one whose job has ended is held until its seat is given back."""
+    ports = json.loads(stack.home.ports_file.read_text(encoding="utf-8"))
+    text = httpx.get(f"http://127.0.0.1:{ports['worker.ops']}/metrics", timeout=30.0, trust_env=False).text
+    (held,) = (
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "noetl_worker_spark_slots"
+    )
+    return held
+
+
+def until_all_seats_are_free(stack: LocalStack) -> None:
+    """Until no stage has one, nor is expected to come again for one: the next stage gets all of them."""
+    free_since = math.inf
+
+    def found() -> bool:
+        nonlocal free_since
+        if slots_held(stack) or look(stack).pools:
+            free_since = math.inf
+        free_since = min(free_since, time.monotonic())
+        return time.monotonic() - free_since > RETURN_SECONDS
+
+    eventually(found)
+
+
 @pytest.fixture
 def place(stack: LocalStack, tmp_path: Path) -> Path:
-    """Where rows leave notes, when no stage has a seat any more: the next one gets all of them."""
-    eventually(lambda: not look(stack).pools)
+    """Where rows leave notes, once nobody has a seat any more."""
+    until_all_seats_are_free(stack)
     tmp_path.chmod(0o755)
     return tmp_path
 
@@ -218,6 +250,7 @@ def test_a_cancelled_execution_ends_its_jobs_and_leaves_their_threads_to_another
     after = cancelled.until(lambda seen: not seen.pools)
     assert after.jobs == [("FAILED", pool) for _, pool in before.jobs], "no job came after them"
     eventually(lambda: not any(process is not None and process.is_alive() for process in processes))
+    until_all_seats_are_free(stack)
     other = Stage(stack, place / "other")
     other.at_slots(SEATS)
     other.let_go()
