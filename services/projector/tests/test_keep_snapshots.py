@@ -8,6 +8,7 @@ import pytest
 from noetl_core.envelope import Draft
 from noetl_core.errors import Unavailable
 from noetl_core.fold import empty, fold_all
+from noetl_core.ports.event_log import EventPage
 from noetl_core.replay.history import Replay
 from noetl_core.replay.snapshots import Rules, open_snapshot, take_snapshot
 from noetl_core.sharding import shard_of
@@ -136,3 +137,26 @@ async def test_while_the_log_is_away_nothing_is_lost() -> None:
     assert scene.positions == [10]
     snapshot, parts = scene.store.stored[EXECUTION, 10]
     assert open_snapshot(snapshot, parts, execution_id=EXECUTION, rules=RULES).state.stream_version == 10
+
+
+async def test_a_history_with_a_hole_is_given_up_and_does_not_hold_up_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene()
+    read = scene.log.read
+    pages = 0
+
+    async def read_without_one(*arguments: Any, **options: Any) -> EventPage:
+        nonlocal pages
+        pages += 1
+        assert pages < 10, "the same page is read for ever"
+        page = await read(*arguments, **options)
+        return replace(page, events=tuple(event for event in page.events if event.stream_version != 7))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.log, "read", read_without_one)
+        await scene.reach(15)
+    assert scene.positions == []
+
+    await scene.reach(25)
+    assert scene.positions == [20]

@@ -12,6 +12,7 @@ from noetl_core.fold import State
 from noetl_core.surfaces.shapes import Row
 from noetl_core.upcasting.registry import Upcasters
 from noetl_core.upcasting.releases import UPCASTERS
+from noetl_core.values import replace
 from noetl_servicekit.tracing import span
 from opentelemetry.trace import Span
 
@@ -72,8 +73,22 @@ class Advance:
         """Nothing folded yet."""
         return Folded.on(self.base, objects, upcasters=self.upcasters, known_version=self.known_version)
 
+    def outdated(self) -> Folded:
+        """Nothing is folded: what is stored goes further than the state."""
+        return replace(self.begin({}), is_outdated=True)
+
+    def is_outdated_by(self, objects: Mapping[str, Row]) -> bool:
+        """Whether rows of objects have events that the state has not, which would be applied to them once more.
+
+        An answer to a write may have been lost, or somebody else have written since the state was loaded. Rows of the
+        other surfaces are made of the state alone, so for them it is of no account.
+        """
+        return any(row["stream_version"] > self.base.stream_version for row in objects.values())
+
     def fold_in_hand(self, objects: Mapping[str, Row]) -> Folded:
         """The state after the events in hand, which change these business objects and no others that are stored."""
+        if self.is_outdated_by(objects):
+            return self.outdated()
         with self.span():
             return fold_on(self.begin(objects), self.fresh)
 

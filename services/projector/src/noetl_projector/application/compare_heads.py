@@ -57,9 +57,14 @@ class CompareHeads:
         """Long histories that are on their way; they are among the troubles too, should this be lost."""
         self._stuck: dict[int, tuple[int, datetime]] = {}
         """Since when an execution in trouble has been behind: the next owner has to look at it again."""
+        self._lost: set[int] = set()
+        """Shards that were somebody else's at some time during this comparison, which passed over what they had."""
+        self._on_their_way: dict[int, int] = {}
+        """Versions that the bus was left to bring when heads were compared before, by execution."""
 
     def forget_shards(self, shards: Collection[int]) -> None:
         """They are somebody else's; should they come back, they are taken over anew."""
+        self._lost.update(shards)
         for shard in shards:
             self._compared_to.pop(shard, None)
 
@@ -132,16 +137,28 @@ class CompareHeads:
         """Bring all that moved since a time up to their heads; returns how many were behind."""
         began: datetime | None = None
         behind = 0
+        self._lost.clear()
+        on_their_way: dict[int, int] = {}
         async for page in self._moved(shards, since):
             began = began or page.now
+            moving = [head for head in page.heads if head.updated_at > page.now - grace]
+            on_their_way.update((head.execution_id, head.version) for head in moving)
             due = [head for head in page.heads if head.updated_at <= page.now - grace]
-            behind += await self._catch_up(due, beat)
+            behind += await self._catch_up([*due, *await self._overdue(moving)], beat)
             for head in page.heads:
                 if head.execution_id in self._troubles:
                     self._stuck.setdefault(head.execution_id, (head.shard, head.updated_at))
+        if grace:
+            self._on_their_way = on_their_way
         if began is not None:
             self._note(shards, began)
         return behind
+
+    async def _overdue(self, moving: Sequence[MovedHead]) -> list[MovedHead]:
+        """Those that move all the time, and of which nobody has brought what was on its way a comparison ago."""
+        waited_for = [head for head in moving if head.execution_id in self._on_their_way]
+        versions = await self._versions([head.execution_id for head in waited_for])
+        return [head for head in waited_for if versions[head.execution_id] < self._on_their_way[head.execution_id]]
 
     async def _moved(self, shards: frozenset[int], since: datetime | None) -> AsyncIterator[HeadPage]:
         after: tuple[datetime, int] | None = None
@@ -187,7 +204,7 @@ class CompareHeads:
 
     def _note(self, shards: frozenset[int], compared_to: datetime) -> None:
         self._stuck = {key: since for key, since in self._stuck.items() if key in self._troubles}
-        still_owned = shards & frozenset(self._owned())
+        still_owned = shards & frozenset(self._owned()) - self._lost
         marks = dict.fromkeys(still_owned, compared_to)
         self._compared_to.update(marks)
         for shard, since in self._stuck.values():

@@ -33,6 +33,8 @@ class Folded:
     """Of what is news."""
     failure: str = ""
     failed_version: int = 0
+    is_outdated: bool = False
+    """Begun with a state that is older than what is stored: nothing may be folded onto that."""
 
     @classmethod
     def on(

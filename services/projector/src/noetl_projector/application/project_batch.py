@@ -99,6 +99,8 @@ class ProjectBatch:
         stored = await self._store.load(unknown) if unknown else {}
         due: list[Advance] = []
         for one in wanted:
+            if not self._owns(one.shard):  # lost while rows were loaded, and whatever waited for it is forgotten
+                continue
             row = stored.get(one.execution_id)
             state = row.state if row is not None else self._known.get(one.execution_id)
             version = row.stream_version if row is not None else state.stream_version if state is not None else 0
@@ -128,6 +130,8 @@ class ProjectBatch:
         outcome = stored.get(one.execution_id, one.base.stream_version)
         version = one.base.stream_version if isinstance(outcome, Unholdable) else outcome
         reason = outcome.message if isinstance(outcome, Unholdable) else result.failure
+        if not self._owns(one.shard):
+            return version
         if reason:
             self._metrics.projection_errors.labels(str(one.shard)).inc()
             self._metrics.errors.inc()
@@ -138,7 +142,9 @@ class ProjectBatch:
                 version=result.failed_version or result.state.stream_version,
                 reason=reason,
             )
-        elif version < one.target and self._owns(one.shard):
+        elif version < one.target:
+            if result.is_outdated:
+                self._known.forget(one.execution_id)
             self._troubles.wait(one.execution_id, shard=one.shard, target=one.target)
         else:
             self._troubles.settle(one.execution_id, version=version)

@@ -70,6 +70,9 @@ class _Batch:
                 break
             self._metrics.events_recovered.inc(len(page.events))
             if one.base.stream_version and (keys := mentioned_objects(page.events, one.upcasters) - objects.keys()):
-                objects.update((await self._store.find_objects({one.execution_id: keys})).get(one.execution_id, {}))
+                found = (await self._store.find_objects({one.execution_id: keys})).get(one.execution_id, {})
+                if one.is_outdated_by(found):
+                    return one.outdated()
+                objects.update(found)
             folded = fold_on(folded, page.events)
         return folded

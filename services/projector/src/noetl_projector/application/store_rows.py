@@ -66,12 +66,17 @@ class StoreRows:
         """The versions that the rows have now, of those that were to be written; raises while the store is away."""
         due = [(one, result, row) for one, result in folded if (row := self.row(one, result)) is not None]
         reached: dict[int, int | Unholdable] = {}
+        alone = 0
         while due:
             # All in one transaction, unless that was too much to be written in time before.
-            count = self._how_many([row for _, _, row in due])
-            together, due = due[:count], due[count:]
-            outcomes = await self._write([row for _, _, row in together])
-            for (one, result, row), outcome in zip(together, outcomes, strict=True):
+            count = 1 if alone else self._how_many([row for _, _, row in due])
+            together = due[:count]
+            outcome = await self._write([row for _, _, row in together])
+            if isinstance(outcome, Unholdable) and count > 1:
+                alone = count  # each by itself, so that only the one that cannot be held stays behind
+                continue
+            due, alone = due[count:], max(alone - 1, 0)
+            for one, result, row in together:
                 if isinstance(outcome, Unholdable):
                     reached[one.execution_id] = outcome
                 else:
@@ -115,10 +120,8 @@ class StoreRows:
             upcasters=one.upcasters.digest,
         )
 
-    async def _write(self, rows: Sequence[ProjectedExecution]) -> list[Outcome]:
-        """Together; if some row cannot be held, each alone, so that only that one stays behind."""
-        if not rows:
-            return []
+    async def _write(self, rows: Sequence[ProjectedExecution]) -> Outcome:
+        """In one transaction."""
         try:
             written = await self._store.write(rows)
         except NoetlError as exc:
@@ -126,14 +129,13 @@ class StoreRows:
                 self._metrics.errors.inc()
                 self._most_rows = max(sum(1 + sum(map(len, row.rows.values())) for row in rows) // 2, 1)
                 raise
-            if len(rows) == 1:
-                return [Unholdable(exc.message)]
-            return [(await self._write([row]))[0] for row in rows]
+            return Unholdable(exc.message)
         self._most_rows = min(self._most_rows * 2, MAX_ROWS)
-        return [written] * len(rows)
+        return written
 
     def _was_written(self, row: ProjectedExecution, result: Folded, written: Written) -> None:
-        self._known.put(row.shard, row.state)
+        if self._epoch(row.shard) == row.epoch:  # else others may have stored more by the time that it comes back
+            self._known.put(row.shard, row.state)
         self._told_of.announce(row.state.execution.execution_id)
         self._metrics.events_projected.inc(result.events)
         self._metrics.rows_written.inc()

@@ -64,6 +64,7 @@ class Troubles:
         """It could not be folded or stored at a version."""
         before = self._troubles.get(execution_id)
         failures = 1 + (before.failures if before else 0)
+        target = max(target, before.target if before else 0)
         trouble = Trouble(shard=shard, target=target, failures=failures, reason=reason)
         self._troubles[execution_id] = trouble
         facts = {"execution_id": str(execution_id), "shard": shard, "version": version, "reason": reason}
