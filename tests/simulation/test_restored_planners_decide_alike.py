@@ -62,7 +62,7 @@ def differences(execution_id: int, stored: Sequence[StoredEvent], version: int, 
     for place in range(version, len(stored)):
         for journal in both:
             journal.extend([stored[place]])
-            journal.take_known_decision()
+            journal.take_known_decision(at_head=True)
             journal.advance(at_head=True)
         causes = [journal.undecided for journal in both]
         decisions = [

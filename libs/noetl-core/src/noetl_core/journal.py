@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import dropwhile, islice
 
 from noetl_core.causes import is_cause
 from noetl_core.envelope import StoredEvent
@@ -59,6 +59,19 @@ class Journal:
             return None
         return Settled(state=self.state, event_checksum=self._checksum)
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether the last event seen is of a decision apart from its cause: more of it may follow, to be folded first.
+
+        One that stands right behind its cause is folded in its place, whole or not.
+        """
+        last = self._waiting[-1] if self._waiting else None
+        if last is None or not last.decided_through:
+            return False
+        others = dropwhile(lambda event: event.decided_through == last.decided_through, reversed(self._waiting))
+        before = next(others, None)
+        return before is not None and before.stream_version != last.decided_through
+
     def follows(self, event: StoredEvent) -> bool:
         """Whether an event is the next one; earlier ones are known, later ones leave a gap."""
         return event.stream_version == self._known_version + 1
@@ -77,7 +90,7 @@ class Journal:
     def advance(self, *, at_head: bool) -> None:
         """Fold as far as the log allows; `at_head` says that no more events are known to exist.
 
-        Short of the head a cause whose decision has not been seen yet is left waiting instead of being decided.
+        Short of the head a cause whose decision has not been seen yet, or only in part, is left waiting.
         """
         while self.undecided is None and self._waiting:
             cause = self._waiting[0]
@@ -85,7 +98,7 @@ class Journal:
                 self._folded_ahead.discard(cause.stream_version)
                 self._waiting.popleft()
                 continue
-            if is_cause(cause) and not _decision_is_known(cause, self._waiting) and not at_head:
+            if is_cause(cause) and not at_head and not self._decision_is_whole(cause):
                 return
             state = fold(self.state, cause)
             if not is_cause(cause):
@@ -98,17 +111,25 @@ class Journal:
     def accept(self, events: Sequence[StoredEvent]) -> None:
         """Take events that this planner has just appended, with the decisions among them."""
         self.extend(events)
-        self.take_known_decision()
+        self.take_known_decision(at_head=True)
         self.advance(at_head=True)
 
     def settle_undecided(self) -> None:
         """The cause led to nothing: go on."""
         self.undecided = None
 
-    def take_known_decision(self) -> None:
-        """Somebody else's decision for the cause may have arrived meanwhile."""
-        if self.undecided is not None and self._fold_decision(self.undecided, after=0, onto=self.state):
+    def take_known_decision(self, *, at_head: bool) -> None:
+        """Somebody else's decision for the cause may have arrived meanwhile, all of it."""
+        if self.undecided is None or not (at_head or self._decision_is_whole(self.undecided)):
+            return
+        if self._fold_decision(self.undecided, after=0, onto=self.state):
             self.undecided = None
+
+    def _decision_is_whole(self, cause: Recorded) -> bool:
+        """Whether the decision is known, and not cut by the end of what was seen."""
+        if not _decision_is_known(cause, self._waiting):
+            return False
+        return self._waiting[-1].decided_through != cause.stream_version or not self.may_be_cut
 
     def _fold_decision(self, cause: Recorded, *, after: int, onto: State) -> bool:
         """Whether the decision waits, after so many others; then all of it is folded, or nothing if it cannot be."""

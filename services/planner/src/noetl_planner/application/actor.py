@@ -127,7 +127,7 @@ class Actor:
     @property
     def is_over(self) -> bool:
         """Whether the execution has ended, or is none at all, and nothing waits for an answer or a decision."""
-        idle = not self._asks and self._task is None and self._known.is_settled
+        idle = not self._asks and self._task is None and self._known.is_settled and not self.quarantined
         return idle and (self.state.execution.status.is_final or self.known_version == 0)
 
     def take(self, event: StoredEvent) -> None:
@@ -302,11 +302,14 @@ class Actor:
                 self._put_back()
                 raise
             except NoetlError as refusal:
-                await self._answer_one_by_one(planner, refusal)
-                continue
-            if won:
-                self._in_turn = []
-                return
+                if self._known.is_in_doubt:
+                    raise  # It is the log that cannot be read or folded, and nothing about those who asked.
+                if await self._answer_one_by_one(planner, refusal):
+                    continue
+            else:
+                if won:
+                    self._in_turn = []
+                    return
             self._put_back()
             self._metrics.lost_races.inc()
             self._known.advance()
@@ -329,23 +332,26 @@ class Actor:
             self._asks.extendleft(reversed(turn.left))
         return won
 
-    async def _answer_one_by_one(self, planner: TurnPlanner, refusal: NoetlError) -> None:
-        """Something about one of the asks is refused: the others must not pay for it."""
+    async def _answer_one_by_one(self, planner: TurnPlanner, refusal: NoetlError) -> bool:
+        """Something about one of the asks is refused: the others must not pay for it. Whether no race was lost."""
         asks, self._in_turn = self._in_turn, []
         if len(asks) == 1:
             refuse(asks[0], refusal)
-            return
+            return True
         for place, ask in enumerate(asks):
             self._in_turn = asks[place:]
             try:
                 if not await self._answer(planner, [ask]):
-                    self._asks.append(ask)
+                    return False
             except (*AWAY, Fenced, NotOwner):
                 self._put_back()
                 raise
             except NoetlError as own:
+                if self._known.is_in_doubt:
+                    raise
                 refuse(ask, own)
         self._in_turn = []
+        return True
 
     def _put_back(self) -> None:
         self._asks.extendleft(reversed(self._in_turn))

@@ -76,6 +76,11 @@ class FollowedLog:
         return self._journal.is_settled
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether the log is to be read before anything else is decided: what it has is not what is known."""
+        return self._must_read
+
+    @property
     def is_behind(self) -> bool:
         """Whether the log is said to go further, or something in it waits for a decision."""
         return self._heard.wanted_version > self.version or not self._journal.is_settled
@@ -114,15 +119,16 @@ class FollowedLog:
 
     async def catch_up(self, *, reads: bool) -> None:
         """Fold all there is; read what is missing, or the log anyway."""
-        if reads or self._must_read or self._heard.wanted_version > self.version:
+        if reads or self._must_read or self._heard.wanted_version > self.version or self._journal.may_be_cut:
             await self.read_to_head()
         self._heard.drop_until(self.version)
-        self._journal.take_known_decision()
+        self._journal.take_known_decision(at_head=True)
         self.advance()
 
     async def read_to_head(self, *, at_least: int = 0) -> None:
         """Read and fold everything that is not known yet; the head is said to be at least here."""
         self._heard.want(at_least)
+        self._must_read = True  # until it was
         is_new = self.version == 0
         while True:
             page = await self._next_page()
@@ -131,7 +137,7 @@ class FollowedLog:
             if is_new:
                 self._metrics.recovery_events.inc(len(page.events))
             at_head = self.version >= page.head_version or not page.events
-            self._journal.take_known_decision()
+            self._journal.take_known_decision(at_head=at_head)
             self._journal.advance(at_head=at_head)
             if at_head:
                 break
@@ -206,9 +212,10 @@ class FollowedLog:
         return page
 
     def _extend(self, events: Sequence[StoredEvent]) -> None:
-        for event in self._journal.extend(events):
-            if isinstance(event.content, CommandClaimed):
-                self._claimed_elsewhere.add(event.content.command_id)
+        for event in events:  # one by one: those before one that cannot be read are known as well
+            for taken in self._journal.extend([event]):
+                if isinstance(taken.content, CommandClaimed):
+                    self._claimed_elsewhere.add(taken.content.command_id)
 
     def _tell_of_claims(self) -> None:
         """Workers may not have heard of claims that were not made here: whoever made them may be gone, and so may the
@@ -226,4 +233,4 @@ class FollowedLog:
             try:
                 self._journal.accept(events)
             except Exception as exc:
-                self._unfoldable = exc
+                self._unfoldable, self._must_read = exc, True
