@@ -317,3 +317,40 @@ async def test_what_cannot_be_folded_in_a_shard_that_was_lost_meanwhile_is_nobod
     one.epochs[SHARD] = 2
     await one.compare()
     assert rows_of(store) == await straight([history])
+
+
+async def test_a_shard_that_is_lost_and_comes_back_during_a_batch_is_not_stored_by_it() -> None:
+    lost, kept = orders(4), orders(2)
+    for number in range(2, 6):
+        kept.add(about_order(number, attribute="kept"))
+    store = Store()
+    one = Process(HistoryLog(kept), store)
+    await one.take(*kept.stored[:3])
+    one.lose(SHARD)
+    one.epochs[SHARD] = 1
+
+    def change_the_log() -> None:
+        """A heartbeat tells of another branch: everything is given up, and had again under the same epoch."""
+        one.lose(SHARD)
+        one.epochs[SHARD] = 1
+
+    store.while_loading = change_the_log
+    await one.take(*lost.stored[3:])
+    assert one.version() == 3
+    await one.compare()
+
+    assert rows_of(store) == await straight([kept])
+
+
+async def test_events_that_waited_for_their_turn_while_the_log_went_on_otherwise_are_not_projected() -> None:
+    history, store = orders(4), Store()
+    one = Process(HistoryLog(history), store)
+    one.log_branch = "log.2"
+    shard = shard_of(EXECUTION, 64)
+
+    await one.project([Wanted(execution_id=EXECUTION, shard=shard, events=tuple(history.stored), log_branch="log.1")])
+    assert one.version() == 0
+    assert one.count("foreign_messages") == len(history.stored)
+
+    await one.project([Wanted(execution_id=EXECUTION, shard=shard, events=tuple(history.stored), log_branch="log.2")])
+    assert rows_of(store) == await straight([history])

@@ -118,3 +118,55 @@ async def test_a_connection_that_the_server_has_ended_is_replaced(pool: Connecti
 async def test_a_server_that_is_away_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await open_pool("postgresql://nobody@127.0.0.1:1/none", min_size=1, max_size=1, application_name="test")
+
+
+async def test_a_server_whose_log_goes_on_otherwise_than_was_told_is_not_used_until_it_was(
+    installed_dsn: str,
+) -> None:
+    owner = await asyncpg.connect(installed_dsn)
+    told = ""
+    pool = await open_pool(
+        f"{installed_dsn}?role=noetl_projector",
+        min_size=1,
+        max_size=2,
+        application_name="told",
+        log_branch=lambda: told,
+    )
+    try:
+        assert await pool.fetchval("SELECT 1") == 1, "nothing was told yet, so nothing is known either"
+        told = before = await owner.fetchval("SELECT noetl.log_branch()")
+        await owner.execute("UPDATE noetl.installation SET restores = restores + 1")
+        await owner.fetch("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'told'")
+
+        async def use() -> bool:
+            async with translated():
+                return bool(await pool.fetchval("SELECT 1"))
+
+        for _ in range(3):  # the first may find that its connection is gone
+            with pytest.raises(Unavailable):
+                await use()
+        told = await owner.fetchval("SELECT noetl.log_branch()")
+        assert told != before
+        assert await use()
+    finally:
+        await pool.close()
+        await owner.close()
+
+
+async def test_a_connection_that_is_made_while_the_log_is_told_to_go_on_otherwise_is_not_used(
+    installed_dsn: str,
+) -> None:
+    owner = await asyncpg.connect(installed_dsn)
+    try:
+        now = await owner.fetchval("SELECT noetl.log_branch()")
+    finally:
+        await owner.close()
+    told = iter(["before", now])  # whoever asked for it knows of events that may be lost
+    with pytest.raises(Unavailable):
+        await open_pool(
+            f"{installed_dsn}?role=noetl_projector",
+            min_size=1,
+            max_size=1,
+            application_name="test",
+            log_branch=lambda: next(told),
+        )

@@ -83,6 +83,7 @@ class Process:
             metrics=counts,
         )
         self.now = 0.0
+        self.log_branch = ""
         self.remakes = RemakeRows(
             store,
             log,
@@ -102,6 +103,7 @@ class Process:
             troubles=self.troubles,
             metrics=counts,
             began_at=began_at,
+            log_branch=lambda: self.log_branch,
             upcasters=upcasters,
         )
         self.compare = CompareHeads(
@@ -123,6 +125,7 @@ class Process:
         self.known.forget_shards({shard})
         self.troubles.forget_shards({shard})
         self.remakes.forget_shards({shard})
+        self.project.forget_shards({shard})
         self.compare.forget_shards({shard})
 
     async def take(self, *events: StoredEvent, execution_id: int = EXECUTION) -> None:

@@ -12,14 +12,13 @@ import asyncpg
 from noetl_contracts.messages import message_runs, pack_events
 from noetl_contracts.subjects import LOG_BRANCH, event_subject
 from noetl_core.envelope import StoredEvent, trace_of
-from noetl_core.errors import Unavailable
 from noetl_core.ports.bus import Message
 from noetl_core.ports.outbox import Backlog, OutboxRow
 from noetl_core.values import maker, new_tuple
 
 from noetl_adapters.postgres.arrays import numbers
 from noetl_adapters.postgres.connection_pool import ConnectionPool
-from noetl_adapters.postgres.pool import SESSION_SETTINGS, translated
+from noetl_adapters.postgres.pool import SESSION_SETTINGS, read_log_branch, translated
 from noetl_adapters.postgres.queries import load_queries
 
 COUNTED_ROWS = 100_000
@@ -59,10 +58,7 @@ def open_outbox_pool(dsn: str, *, application_name: str, max_size: int = 2) -> C
 
 async def _mark_log_branch(connection: asyncpg.Connection) -> None:
     """Once for each connection: no server changes its branch of the log without ending them all."""
-    try:
-        await connection.execute(load_queries("outbox.sql")["mark_log_branch"])
-    except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError) as exc:
-        raise Unavailable("the database has not been set up yet, or is of an earlier release") from exc
+    await connection.execute(load_queries("outbox.sql")["mark_log_branch"], await read_log_branch(connection))
 
 
 class PostgresOutbox:

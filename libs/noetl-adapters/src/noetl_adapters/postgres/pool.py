@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
@@ -50,8 +50,13 @@ async def open_pool(
     connect_timeout: float = 10.0,
     command_timeout: float = 10.0,
     settings: Mapping[str, str] | None = None,
+    log_branch: Callable[[], str] | None = None,
 ) -> ConnectionPool:
-    """A pool whose sessions have time limits; fails as `Unavailable` when the server is away."""
+    """A pool whose sessions have time limits; fails as `Unavailable` when the server is away.
+
+    With `log_branch` it has no sessions with a server whose log went on otherwise than that: whoever knows of events
+    that such a log may have lost must not add to what is stored there, until it was told and has begun anew.
+    """
     connect = partial(
         asyncpg.connect,
         dsn,
@@ -59,10 +64,39 @@ async def open_pool(
         command_timeout=command_timeout,
         server_settings={**SESSION_SETTINGS, "application_name": application_name, **(settings or {})},
     )
+    if log_branch is not None:
+        connect = partial(_connect_to_branch, connect, log_branch)
     pool = ConnectionPool(connect, min_size=min_size, max_size=max_size)
     async with translated():
         await pool.open()
     return pool
+
+
+async def _connect_to_branch(
+    connect: Callable[[], Awaitable[asyncpg.Connection]], log_branch: Callable[[], str]
+) -> asyncpg.Connection:
+    """Asked once for each connection: no server changes its branch of the log without ending them all."""
+    believed = log_branch()
+    connection = await connect()
+    try:
+        found = await read_log_branch(connection)
+        if believed and (found, log_branch()) != (believed, believed):
+            raise Unavailable("the database has another branch of the log than was told")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def read_log_branch(connection: asyncpg.Connection) -> str:
+    """Which continuation of the log the server writes."""
+    try:
+        found: str = await connection.fetchval("SELECT noetl.log_branch()")
+    except (asyncpg.InvalidSchemaNameError, asyncpg.UndefinedFunctionError) as exc:
+        raise Unavailable("the database has not been set up yet, or is of an earlier release") from exc
+    except asyncpg.ObjectNotInPrerequisiteStateError as exc:
+        raise Unavailable(f"the database is a standby, on which nobody writes: {exc}") from exc
+    return found
 
 
 class _Translated:

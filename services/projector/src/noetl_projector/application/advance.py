@@ -28,6 +28,8 @@ class Wanted:
     events: tuple[StoredEvent, ...] = ()
     target: int = 0
     trace: str = ""
+    log_branch: str = ""
+    """Of the log that the events are said to be from; empty if nobody says so, or there are none."""
 
     def begins_after(self, moment: datetime) -> bool:
         """Whether the first event is at hand, and so new that there is no row yet, most likely.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from noetl_core.fold import empty
@@ -37,6 +37,7 @@ class ProjectBatch:
         troubles: Troubles,
         metrics: ProjectorMetrics,
         began_at: datetime,
+        log_branch: Callable[[], str] = lambda: "",
         upcasters: Upcasters = UPCASTERS,
     ) -> None:
         """`began_at`: what was committed since then is nobody's but ours, as long as nothing goes wrong."""
@@ -49,8 +50,15 @@ class ProjectBatch:
         self._troubles = troubles
         self._metrics = metrics
         self._began_at = began_at
+        self._log_branch = log_branch
         self._upcasters = upcasters
         self._one_at_a_time = asyncio.Lock()
+        self._lost: set[int] = set()
+        """Shards that were somebody else's during this batch: what it knows of them may not be so any more."""
+
+    def forget_shards(self, shards: Collection[int]) -> None:
+        """They are somebody else's, or their log is another one; what is under way of them is not stored."""
+        self._lost.update(shards)
 
     async def __call__(self, wanted: Sequence[Wanted]) -> Mapping[int, int]:
         """Project, each execution named once; returns the versions that their rows have now.
@@ -60,6 +68,7 @@ class ProjectBatch:
         """
         async with self._one_at_a_time:
             began_at = time.perf_counter()
+            self._lost.clear()
             due = await self._due([one for one in wanted if self._may_project(one)])
             whole: list[Advance] = []
             gapped: list[Advance] = []
@@ -68,6 +77,7 @@ class ProjectBatch:
             folded = await self._fold_in_hand(whole)
             if gapped:
                 folded += await self._read_missing(gapped)
+            folded = [(one, result) for one, result in folded if self._is_ours(one.shard)]
             stored = await self._store_rows(folded)
             reached = {one.execution_id: self._settle(one, result, stored) for one, result in folded}
             self._observe(folded, seconds=time.perf_counter() - began_at)
@@ -82,9 +92,15 @@ class ProjectBatch:
         objects = await self._store.find_objects(wanted) if wanted else {}
         return [(one, one.fold_in_hand(objects.get(one.execution_id, {}))) for one in due]
 
+    def _is_ours(self, shard: int) -> bool:
+        return self._owns(shard) and shard not in self._lost
+
     def _may_project(self, one: Wanted) -> bool:
         if not self._owns(one.shard):
             self._metrics.events_unowned.labels(str(one.shard)).inc(len(one.events))
+            return False
+        if one.log_branch and (self._log_branch() or one.log_branch) != one.log_branch:  # it has changed meanwhile
+            self._metrics.foreign_messages.inc(len(one.events))
             return False
         return not self._troubles.is_quarantined(one.execution_id)
 
@@ -99,7 +115,7 @@ class ProjectBatch:
         stored = await self._store.load(unknown) if unknown else {}
         due: list[Advance] = []
         for one in wanted:
-            if not self._owns(one.shard):  # lost while rows were loaded, and whatever waited for it is forgotten
+            if not self._is_ours(one.shard):  # lost while rows were loaded, and whatever waited for it is forgotten
                 continue
             row = stored.get(one.execution_id)
             state = row.state if row is not None else self._known.get(one.execution_id)
@@ -130,7 +146,7 @@ class ProjectBatch:
         outcome = stored.get(one.execution_id, one.base.stream_version)
         version = one.base.stream_version if isinstance(outcome, Unholdable) else outcome
         reason = outcome.message if isinstance(outcome, Unholdable) else result.failure
-        if not self._owns(one.shard):
+        if not self._is_ours(one.shard):
             return version
         if reason:
             self._metrics.projection_errors.labels(str(one.shard)).inc()

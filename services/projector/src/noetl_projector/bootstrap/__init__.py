@@ -81,6 +81,7 @@ class Projector:
                 min_size=1,
                 max_size=settings.postgres_pool_max,
                 application_name=group.settings.instance,
+                log_branch=self._log_branch,
             )
         )
         patient = await group.enter(
@@ -91,6 +92,7 @@ class Projector:
                 application_name=group.settings.instance,
                 command_timeout=30.0,
                 settings=PATIENT,
+                log_branch=self._log_branch,
             )
         )
         channel = await group.enter(
@@ -168,6 +170,7 @@ class Projector:
             troubles=self._troubles,
             metrics=self._metrics,
             began_at=datetime.now(UTC),
+            log_branch=self._log_branch,
         )
         return CompareHeads(
             log,
@@ -207,7 +210,7 @@ class Projector:
             batch_size=settings.batch_size,
             shard_count=settings.ownership.shard_count,
             metrics=self._metrics,
-            log_branch=lambda: ownership.log_branch,
+            log_branch=self._log_branch,
             on_bus_away=self._hurry.set,
         )
         group.loop("ownership", ownership.run)
@@ -238,6 +241,9 @@ class Projector:
     def _epoch(self, shard: int) -> int | None:
         return self._ownership.epoch(shard) if self._ownership is not None else None
 
+    def _log_branch(self) -> str:
+        return self._ownership.log_branch if self._ownership is not None else ""
+
     def _owns(self, shard: int) -> bool:
         return self._epoch(shard) is not None
 
@@ -252,6 +258,7 @@ class Projector:
         self._known.forget_shards(lost)
         self._troubles.forget_shards(lost)
         self._remakes.forget_shards(lost)
+        self._project.forget_shards(lost)
         self._compare.forget_shards(lost)
         self._checkpoints.forget_shards(lost)
         self._metrics.forget_shards(lost)

@@ -110,7 +110,8 @@ class ShardConsumer:
 
     async def take(self, deliveries: Sequence[Delivery]) -> None:
         """One batch, from parsing to acknowledgement."""
-        own, foreign = self._told_apart(deliveries)
+        log_branch = self._log_branch()
+        own, foreign = self._told_apart(deliveries, log_branch)
         if foreign:
             self._metrics.foreign_messages.inc(len(foreign))
             with suppress(Unavailable):
@@ -122,7 +123,7 @@ class ShardConsumer:
             with suppress(Unavailable):
                 await self._consumer.term(unreadable)
         try:
-            await self._project(_by_execution(readable))
+            await self._project(_by_execution(readable, log_branch))
         except NoetlError:
             await self._ask_again([one.delivery for one in readable], [one.shard for one in readable])
             raise
@@ -141,8 +142,7 @@ class ShardConsumer:
         with suppress(Unavailable):
             await self._consumer.nak(deliveries, delay_seconds=REDELIVERY_SECONDS)
 
-    def _told_apart(self, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
-        log_branch = self._log_branch()
+    def _told_apart(self, deliveries: Sequence[Delivery], log_branch: str) -> tuple[list[Delivery], list[Delivery]]:
         own: list[Delivery] = []
         foreign: list[Delivery] = []
         for delivery in deliveries:
@@ -208,7 +208,7 @@ def batches(deliveries: Sequence[Delivery], most_events: int) -> Iterator[tuple[
     yield deliveries[first:], events
 
 
-def _by_execution(parsed: Iterable[_Parsed]) -> list[Wanted]:
+def _by_execution(parsed: Iterable[_Parsed], log_branch: str) -> list[Wanted]:
     grouped: dict[int, list[_Parsed]] = {}
     for one in parsed:
         grouped.setdefault(one.execution_id, []).append(one)
@@ -218,6 +218,7 @@ def _by_execution(parsed: Iterable[_Parsed]) -> list[Wanted]:
             shard=group[0].shard,
             events=tuple(event for one in group for event in one.events),
             trace=group[0].delivery.headers.get(TRACEPARENT, ""),
+            log_branch=log_branch,
         )
         for execution_id, group in grouped.items()
     ]

@@ -1,7 +1,7 @@
 -- The outbox as its publishers use it, and the leases by which they share its shards.
 
 -- name: mark_log_branch — for the session
-SELECT set_config('noetl.log_branch', noetl.log_branch(), false)
+SELECT set_config('noetl.log_branch', $1, false)
 
 -- name: take — from the lowest id on, always: a row that commits late is found below those that were taken before it
 --
