@@ -81,6 +81,7 @@ def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -
             payloads=PayloadUses.from_json(first.payloads.to_json()),
             checksum=first.checksum,
             reached_at=first.reached_at,
+            snapshot_checksum="",
         ),
     )
     seeded.take(events[cut:])

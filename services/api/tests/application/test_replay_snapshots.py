@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
-from noetl_api.application.replay_histories import ReplayHistories
+from noetl_api.application.replay_histories import CONCURRENT, ReplayHistories
 from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.telemetry import ReplayMetrics
 from noetl_core.envelope import StoredEvent
-from noetl_core.errors import NoetlError, TooLargeToReplay, Unavailable
+from noetl_core.errors import Corrupt, NoetlError, TooLargeToReplay, Unavailable
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.history import Replay, Replayed
 from noetl_core.replay.snapshots import Rules, Snapshot, take_snapshot
@@ -139,9 +140,103 @@ async def test_a_replay_that_is_remembered_from_the_start_begins_with_a_snapshot
     assert shortened.snapshot_version == POSITION
     assert shortened.replayed.rows == first.replayed.rows
 
-    world.kept = None
     assert await world.histories(None, EXECUTION, POSITION, look_again=True) is shortened
     assert (await world.histories(None, EXECUTION, POSITION, from_start=True, look_again=True)).snapshot_version == 0
+
+
+async def test_a_replay_that_is_remembered_from_a_snapshot_begins_with_a_newer_one_that_was_made_since() -> None:
+    world = World()
+    head = len(world.history.stored)
+    first = await world.histories(None, EXECUTION, head, look_again=True)
+
+    world.kept = taken(world.history, through=POSITION + 3)
+    again = await world.histories(None, EXECUTION, head, look_again=True)
+
+    assert (first.snapshot_version, again.snapshot_version) == (POSITION, POSITION + 3)
+    assert again.checksum == first.checksum
+
+
+async def test_a_replay_that_is_remembered_from_a_snapshot_is_forgotten_if_another_was_put_in_its_place() -> None:
+    """At the same position, under the same event, sealed by somebody who knows how."""
+    world = World()
+    first = await world.histories(None, EXECUTION, POSITION, look_again=True)
+    full = replayed(world.history, through=POSITION)
+    world.kept = take_snapshot(replace(full, rows={**full.rows, Surface.STAGES: {}}), code_version=RULES.code_version)
+
+    again = await world.histories(None, EXECUTION, POSITION, look_again=True)
+
+    assert again.snapshot_version == POSITION
+    assert again.checksum != first.checksum
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_replay_that_is_remembered_from_a_snapshot_is_forgotten_if_that_cannot_be_opened_any_more(
+    is_damaged: bool,
+) -> None:
+    world = World()
+    head = len(world.history.stored)
+    first = await world.histories(None, EXECUTION, head, look_again=True)
+
+    world.kept = _touched(world) if is_damaged else None
+    next_page = await world.histories(None, EXECUTION, head)
+    again = await world.histories(None, EXECUTION, head, look_again=True)
+
+    assert (first.snapshot_version, again.snapshot_version) == (POSITION, 0)
+    assert next_page is first
+    assert again.checksum == first.checksum
+    assert await world.histories(None, EXECUTION, head) is again
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+@pytest.mark.parametrize("look_again", [False, True])
+async def test_what_is_remembered_of_events_that_a_failover_has_lost_is_forgotten(
+    from_start: bool, look_again: bool
+) -> None:
+    world = World()
+    world.kept = None
+    lost = await world.histories(None, EXECUTION, POSITION, from_start=from_start, look_again=True)
+    other = telling_history(choices(13))
+    world.log.add(other)
+
+    known = await world.histories(None, EXECUTION, POSITION, from_start=from_start, look_again=look_again)
+
+    assert lost.replayed.checksum == world.history.stored[POSITION - 1].checksum
+    assert known.replayed.checksum == other.stored[POSITION - 1].checksum
+    assert known.replayed.rows == replayed(other, through=POSITION).rows
+
+
+async def test_who_wants_proof_is_told_of_an_event_that_was_changed_since_somebody_else_wanted_it() -> None:
+    world = World()
+    head = len(world.history.stored)
+    await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
+    event = world.history.stored[5]
+    world.history.stored[5] = event._replace(body=event.body + b" ")
+
+    with pytest.raises(Corrupt, match="version 6"):
+        await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
+
+
+async def test_pages_after_the_first_take_the_proof_that_the_first_has_made_and_read_one_event() -> None:
+    world = World()
+    head = len(world.history.stored)
+    first = await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
+    world.log.reads.clear()
+
+    assert await world.histories(None, EXECUTION, head, from_start=True) is first
+    assert world.log.reads == [(EXECUTION, head, head)]
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+async def test_who_waits_while_the_same_is_replayed_is_given_that(from_start: bool) -> None:
+    world = World()
+    head = len(world.history.stored)
+
+    asked = [world.histories(None, EXECUTION, head, from_start=from_start, look_again=True) for _ in range(6)]
+    told = await asyncio.gather(*asked)
+
+    assert {one.checksum for one in told} == {world.whole.checksums()["checksum"]}
+    began_at = "start" if from_start else "snapshot"
+    assert world.metrics.value("noetl_api_replays_total", began_at=began_at) == CONCURRENT
 
 
 async def test_a_snapshot_that_came_later_and_is_of_another_log_changes_nothing() -> None:

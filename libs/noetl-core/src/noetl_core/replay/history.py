@@ -33,6 +33,8 @@ class Seed:
     checksum: str
     """Of the last event, by which the next one is chained."""
     reached_at: datetime
+    snapshot_checksum: str
+    """Of the snapshot that held it: another one of the same position is another seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,6 +158,7 @@ def open_snapshot(snapshot: Snapshot, parts: Sequence[bytes], *, execution_id: i
         payloads=payloads,
         checksum=snapshot.event_checksum,
         reached_at=snapshot.reached_at,
+        snapshot_checksum=snapshot.checksum,
     )
 
 

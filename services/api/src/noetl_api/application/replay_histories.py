@@ -46,6 +46,8 @@ class KnownReplay:
     payload_root: str
     payload_count: int
     snapshot_version: int
+    snapshot_checksum: str
+    """Of the snapshot that it began with; empty if it began at the start."""
 
     @property
     def size(self) -> int:
@@ -54,7 +56,7 @@ class KnownReplay:
 
 
 class ReplayHistories:
-    """What was replayed to a version stays so: the log below it never changes."""
+    """What was replayed to a version stays so, as long as the log has the same event there."""
 
     def __init__(
         self, log: EventLog, snapshots: Snapshots, *, metrics: ReplayMetrics, max_rows: int = MAX_ROWS
@@ -78,34 +80,48 @@ class ReplayHistories:
     ) -> KnownReplay:
         """The history up to a version, which the caller knows to be there and to be his.
 
-        If it is known from the start, who looks again begins with a snapshot that has been made since.
+        Who looks again takes no replay of every event from memory, and no other whose snapshot is not the newest
+        that can be opened. Who asks for the next page of what he has seen need not look.
         """
         key = (execution_id, version, from_start)
-        known, seed = self._find(key), None
-        if known is not None:
-            if look_again and not from_start and not known.snapshot_version:
-                seed = await self._seed(scope, execution_id, version)
-            if seed is None:
-                return known
+        known = await self._find(scope, key)
+        if known is not None and not look_again:
+            return known
         if self._waiting >= MAX_WAITING:
             raise Overloaded("too many replays are waiting for their turn")
         self._waiting += 1
         try:
             async with self._turns:
-                found = self._find(key)
-                if found is not None and found is not known:  # somebody asked for the same
+                found = self._kept.get(key)
+                if found is not None and found is not known:  # somebody asked for the same, and got it meanwhile
                     return found
-                if seed is None and not from_start:
-                    seed = await self._seed(scope, execution_id, version)
+                if from_start:
+                    return self._keep(key, await self._replay(scope, execution_id, version, None))
+                seed = await self._seed(scope, execution_id, version)
+                if known is not None and known.snapshot_checksum == (seed.snapshot_checksum if seed else ""):
+                    return known
                 return self._keep(key, await self._replayed(scope, execution_id, version, seed, known))
         finally:
             self._waiting -= 1
 
-    def _find(self, key: _Key) -> KnownReplay | None:
+    async def _find(self, scope: Scope | None, key: _Key) -> KnownReplay | None:
+        """What was replayed before; dropped if the log has another event by now, as after a failover that lost some."""
         known = self._kept.get(key)
-        if known is not None:
-            self._kept.move_to_end(key)
-        return known
+        if known is None:
+            return None
+        execution_id, version, _ = key
+        is_of_this_log = await self._has(scope, execution_id, version, known.replayed.checksum)
+        if self._kept.get(key) is known:
+            if is_of_this_log:
+                self._kept.move_to_end(key)
+            else:
+                del self._kept[key]
+        return known if is_of_this_log else None
+
+    async def _has(self, scope: Scope | None, execution_id: int, version: int, checksum: str) -> bool:
+        """Whether this is the log's event at a version, which seals everything before it."""
+        page = await self._log.read(scope, execution_id, from_version=version, to_version=version, limit=1)
+        return bool(page.events) and page.events[0].checksum == checksum
 
     def _keep(self, key: _Key, known: KnownReplay) -> KnownReplay:
         self._kept[key] = known
@@ -125,16 +141,16 @@ class ReplayHistories:
                 self._refuse(execution_id, seed, exc.message)
             except Exception as exc:  # A snapshot is nothing that an answer may depend on, also when it is nonsense.
                 self._refuse(execution_id, seed, repr(exc))
-        return known or await self._replay(scope, execution_id, version, None)
+        if known is not None and not known.snapshot_version:
+            return known
+        return await self._replay(scope, execution_id, version, None)
 
     async def _seed(self, scope: Scope | None, execution_id: int, version: int) -> Seed | None:
         """A snapshot whose last event is the log's own; one that is of another log seals another history."""
         seed = await self._snapshots.seed(scope, execution_id, at_or_below=version)
         if seed is None:
             return None
-        position = seed.state.stream_version
-        page = await self._log.read(scope, execution_id, from_version=position, to_version=position, limit=1)
-        if page.events and page.events[0].checksum == seed.checksum:
+        if await self._has(scope, execution_id, seed.state.stream_version, seed.checksum):
             return seed
         self._refuse(execution_id, seed, "the log has another event at its position")
         return None
@@ -164,7 +180,7 @@ class ReplayHistories:
             self._check_size(execution_id, replay)
         self._metrics.events.inc(version - begun)
         self._metrics.replays.labels("snapshot" if begun else "start").inc()
-        return await _known(replay.result(), begun)
+        return await _known(replay.result(), begun, seed.snapshot_checksum if seed else "")
 
     def _check_size(self, execution_id: int, replay: Replay) -> None:
         if replay.row_count > self._max_rows:
@@ -175,7 +191,7 @@ class ReplayHistories:
             )
 
 
-async def _known(replayed: Replayed, snapshot_version: int) -> KnownReplay:
+async def _known(replayed: Replayed, snapshot_version: int, snapshot_checksum: str) -> KnownReplay:
     order = {surface: in_order(replayed.rows[surface]) for surface in Surface}
     checksums: dict[str, str] = {}
     for surface, keys in order.items():
@@ -194,4 +210,5 @@ async def _known(replayed: Replayed, snapshot_version: int) -> KnownReplay:
         payload_root=replayed.payloads.root(),
         payload_count=len(replayed.payloads),
         snapshot_version=snapshot_version,
+        snapshot_checksum=snapshot_checksum,
     )
