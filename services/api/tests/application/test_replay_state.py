@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from datetime import timedelta
 from typing import Any
 
@@ -132,6 +133,60 @@ async def test_pages_keep_their_point_while_the_history_goes_on(world: World) ->
 
     assert second.known.replayed.state.stream_version == len(world.events)
     assert second.head_version == len(world.events) + 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"execution_id": EXECUTION + 1},
+        {"projection": "execution"},
+        {"resolve_payloads": True},
+        {"point": Point(stream_version=3)},
+    ],
+)
+async def test_a_page_token_is_of_one_query(world: World, other: dict[str, Any]) -> None:
+    await drawn_history(choices(7), moves=60, execution_id=EXECUTION + 1).append_to(world.log)
+    replay = world.replay()
+    query: dict[str, Any] = {"execution_id": EXECUTION, "projection": "all", "page_size": 1}
+    first = await replay(ADA, None, ReplayQuery(**query))
+
+    with pytest.raises(InvalidInput, match="page token"):
+        await replay(ADA, None, ReplayQuery(**(query | other), page_token=first.next_page_token))
+
+
+async def test_a_page_token_is_of_one_history() -> None:
+    """A database that has lost commits goes on differently; rows need not show it."""
+    world = await World().with_history(drawn_history(choices(7), moves=20, ends=False))
+    replay, before = world.replay(), copy.deepcopy(world.log.streams)
+
+    async def first_page_after(note: str) -> ReplayPage:
+        world.log.streams.clear()
+        world.log.streams.update(copy.deepcopy(before))
+        draft = Draft(event_type="user.note", idempotency_key=note)
+        await world.log.append(History().request((draft,), starts=False))
+        return await replay(ADA, None, ReplayQuery(execution_id=EXECUTION, page_size=1))
+
+    lost = await first_page_after("lost")
+    kept = await first_page_after("kept")
+
+    assert lost.known.replayed.state.stream_version == kept.known.replayed.state.stream_version
+    with pytest.raises(InvalidInput, match="page token"):
+        await replay(ADA, None, ReplayQuery(execution_id=EXECUTION, page_token=lost.next_page_token))
+    await replay(ADA, None, ReplayQuery(execution_id=EXECUTION, page_token=kept.next_page_token))
+
+
+async def test_pages_may_go_on_naming_their_point(world: World) -> None:
+    tenth = world.events[9]
+    for point in (
+        Point(stream_version=10),
+        Point(event_id=tenth.envelope().event_id),
+        Point(time=tenth.ingest_time),
+        Point(time=NOON + timedelta(days=1)),
+    ):
+        pages, rows = await world.all_pages(world.replay(), page_size=1, point=point)
+
+        assert len(pages) > 1
+        assert rows == world.folded(pages[0].known.replayed.state.stream_version).rows
 
 
 async def test_one_surface_or_none_may_be_asked_for(world: World) -> None:

@@ -11,6 +11,7 @@ import grpc
 from noetl.replay.v1 import replay_pb2 as pb
 from noetl.replay.v1 import replay_pb2_grpc as pb_grpc
 from noetl_core.canonical import decode
+from noetl_core.errors import Conflict
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.points import Point
 from noetl_core.surfaces.shapes import Surface
@@ -75,7 +76,10 @@ class ReplayClient:
         resolve_payloads: bool = False,
         from_start: bool = False,
     ) -> ReplayedState:
-        """All pages as one state; `projection` none gives its checksums alone, `from_start` uses no snapshot."""
+        """All pages as one state; `projection` none gives its checksums alone, `from_start` uses no snapshot.
+
+        Raises `Conflict` if they are of several states: the log went on differently, or other code answered.
+        """
         request = pb.GetStateRequest(
             scope=scope_message(scope),
             execution_id=str(execution_id),
@@ -92,9 +96,13 @@ class ReplayClient:
             request.as_of_time.CopyFrom(timestamp(point.time))
         rows: dict[Surface, dict[str, Mapping[str, Any]]] = {surface: {} for surface in Surface}
         payloads: list[ResolvedPayload] = []
+        first: pb.GetStateResponse | None = None
         while True:
             with raising_noetl_errors():
                 response = await self._stub.GetState(request, timeout=self._timeout)
+            first = first or response
+            if (response.checksum, response.event_checksum) != (first.checksum, first.event_checksum):
+                raise Conflict(f"pages of the state of execution {execution_id} are of several histories: ask anew")
             for one in response.rows:
                 row: Any = decode(one.row)
                 rows[Surface(one.surface)][one.key] = row

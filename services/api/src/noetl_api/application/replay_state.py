@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from noetl_core.canonical import decode, encode
+from noetl_core.canonical import decode, encode, sha256_hex
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.points import Point
@@ -29,6 +29,7 @@ MAX_PAGE_PAYLOADS: Final = 50
 EVERYTHING: Final = "all"
 NOTHING: Final = "none"
 _PAYLOADS: Final = "payloads"
+_DIGEST_CHARACTERS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,16 @@ class ReplayQuery:
             raise InvalidInput(f"a projection is one of {names}, not {wanted!r}")
         surfaces = [str(one) for one in Surface if wanted in (EVERYTHING, one)]
         return [*surfaces, _PAYLOADS] if self.resolve_payloads else surfaces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a page ended, in which state and of which query."""
+
+    version: int
+    section: str
+    key: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,17 +99,21 @@ class ReplayState:
         size = page_size(query.page_size, default=DEFAULT_PAGE, maximum=MAX_PAGE)
         sections = query.sections()
         place = _read_token(query.page_token, sections)
-        point = query.point if place is None else Point(stream_version=place[0])
-        version, head = await self._points.version(visible, query.execution_id, point)
+        version, head = await self._points.version(visible, query.execution_id, _point(query, place))
+        if place is not None and place.version != version:
+            raise _not_of_this_query()
         known = await self._histories(
             visible, query.execution_id, version, from_start=query.from_start, look_again=not query.page_token
         )
+        digest = _digest(query.execution_id, sections, known)
+        if place is not None and place.digest != digest:
+            raise _not_of_this_query()
         rows, payloads, following = await self._page(known, sections, place, size)
-        token = _token(version, *following) if following is not None else ""
+        token = _token(version, *following, digest) if following is not None else ""
         return ReplayPage(known=known, head_version=head, rows=rows, payloads=payloads, next_page_token=token)
 
     async def _page(
-        self, known: KnownReplay, sections: Sequence[str], place: tuple[int, str, str] | None, size: int
+        self, known: KnownReplay, sections: Sequence[str], place: _Place | None, size: int
     ) -> tuple[list[ReplayedRow], list[ResolvedPayload], tuple[str, str] | None]:
         rows: list[ReplayedRow] = []
         payloads: list[ResolvedPayload] = []
@@ -120,23 +135,36 @@ class ReplayState:
         return rows, payloads, None
 
 
-def _from(known: KnownReplay, sections: Sequence[str], place: tuple[int, str, str] | None) -> Iterator[tuple[str, str]]:
+def _from(known: KnownReplay, sections: Sequence[str], place: _Place | None) -> Iterator[tuple[str, str]]:
     """Sections and keys behind a place; keys are in the order of their bytes."""
-    start = sections.index(place[1]) if place is not None else 0
+    start = sections.index(place.section) if place is not None else 0
     for section in sections[start:]:
         keys = known.addresses if section == _PAYLOADS else known.order[Surface(section)]
         first = 0
-        if place is not None and section == place[1]:
-            first = bisect_right(keys, place[2].encode(), key=str.encode)
+        if place is not None and section == place.section:
+            first = bisect_right(keys, place.key.encode(), key=str.encode)
         for index in range(first, len(keys)):
             yield section, keys[index]
 
 
-def _token(version: int, section: str, key: str) -> str:
-    return base64.urlsafe_b64encode(encode([version, section, key])).decode().rstrip("=")
+def _point(query: ReplayQuery, place: _Place | None) -> Point:
+    """That of the token, unless a page names one that stays; at the head, or a time to come, there is more by now."""
+    if place is None or query.point.event_id or query.point.stream_version:
+        return query.point
+    return Point(stream_version=place.version)
 
 
-def _read_token(token: str, sections: Sequence[str]) -> tuple[int, str, str] | None:
+def _digest(execution_id: int, sections: Sequence[str], known: KnownReplay) -> str:
+    """Of what all pages have in common; the last event's checksum seals also what no row shows."""
+    told = encode([str(execution_id), [*sections], known.checksum, known.replayed.checksum])
+    return sha256_hex(told)[:_DIGEST_CHARACTERS]
+
+
+def _token(version: int, section: str, key: str, digest: str) -> str:
+    return base64.urlsafe_b64encode(encode([version, section, key, digest])).decode().rstrip("=")
+
+
+def _read_token(token: str, sections: Sequence[str]) -> _Place | None:
     if not token:
         return None
     try:
@@ -144,7 +172,11 @@ def _read_token(token: str, sections: Sequence[str]) -> tuple[int, str, str] | N
     except (binascii.Error, ValueError, NoetlError) as exc:
         raise InvalidInput("this is not a page token") from exc
     match value:
-        case [int() as version, str() as section, str() as key] if version > 0 and section in sections:
-            return version, section, key
+        case [int() as version, str() as section, str() as key, str() as digest] if version > 0 and section in sections:
+            return _Place(version=version, section=section, key=key, digest=digest)
         case _:
-            raise InvalidInput("this is not a page token of this query")
+            raise _not_of_this_query()
+
+
+def _not_of_this_query() -> InvalidInput:
+    return InvalidInput("this is not a page token of this query, or its history is another by now: ask anew")
