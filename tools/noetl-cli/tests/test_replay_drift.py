@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from noetl_cli.replay.drift import DriftReport, compare_all
+from noetl_cli.replay.drift import DriftReport, compare_all, history_lines
 from noetl_cli.replay.other_release import FoldHere, Folding, FoldThere, NoOtherRelease, folding_with
 from noetl_cli.stream_heads import PAGE, all_heads, heads_of
 from noetl_contracts.clients import ReplayedState
@@ -283,6 +284,20 @@ async def test_events_that_are_gone_are_no_drift() -> None:
     report = await compare_all(Api(log), Shortened(), heads, FoldHere(), left_out=0, progress=lambda *_: None)
 
     assert [one.code for one in report.not_comparable] == [Corrupt.code]
+
+
+async def test_a_history_with_a_gap_is_printed_up_to_it_and_the_gap_is_named() -> None:
+    class WithGap(HistoryLog):
+        async def read(self, *arguments: Any, from_version: int = 1, **named: Any) -> Any:
+            page = await super().read(*arguments, from_version=from_version, **named)
+            return replace(page, events=tuple(event for event in page.events if event.stream_version != 4))
+
+    printed: list[int] = []
+    with pytest.raises(Corrupt, match="no event at version 4"):
+        async for line in history_lines(WithGap(*log_of(FIRST).histories.values()), FIRST):
+            printed.append(json.loads(line)["stream_version"])
+
+    assert printed == [1, 2, 3]
 
 
 async def test_a_history_that_was_changed_since_the_server_replayed_it_says_nothing_of_the_other_release() -> None:

@@ -233,5 +233,7 @@ async def _events(log: EventLog, execution_id: int, version: int = 0) -> AsyncIt
         if not page.events:
             return
         for event in page.events:
+            if event.stream_version != following:
+                raise Corrupt(f"execution {execution_id} has no event at version {following}")
             yield event
-        following += len(page.events)
+            following += 1
