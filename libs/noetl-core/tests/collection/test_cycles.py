@@ -1,9 +1,12 @@
 """A collection as its events tell it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from noetl_core import catalog
 from noetl_core.canonical import sha256_hex
+from noetl_core.catalog import known_types
 from noetl_core.collection.cycles import Cycle, Stage, decode_list, encode_list, evolve, may_be_marked
 from noetl_core.collection.events import COLLECTION_PATH, PayloadsMarked, PayloadsSwept, PayloadsWithdrawn
 from noetl_core.collection.reach import Reached
@@ -14,6 +17,7 @@ from noetl_core.executions.state import ExecutionStatus
 from noetl_core.fold import empty, fold
 from noetl_core.payloads import StoredPayload
 from noetl_core.recorded import Recorded
+from noetl_core.upcasting.registry import Upcaster, Upcasters
 from noetl_core.why import ReasonKind, explain
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -56,6 +60,26 @@ def test_each_stage_waits_for_the_grace_period_that_was_marked() -> None:
     assert not withdrawn.is_due(NOON + 3 * DAY)
     assert withdrawn.is_due(NOON + 4 * DAY)
     assert not swept.is_due(NOON + 100 * DAY)
+
+
+def test_a_step_that_an_earlier_release_has_told_is_taken_as_today_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what it has marked would never be swept."""
+    of_today = envelope(MARKED)
+    monkeypatch.setitem(
+        catalog._BY_NAME, of_today.event_type, replace(known_types()[of_today.event_type], schema_version=2)
+    )
+    meta = {name: value for name, value in of_today.meta.items() if name != "grace_seconds"}
+    old = replace(of_today, meta={**meta, "grace_days": 1})
+
+    def in_seconds(envelope: Envelope) -> Envelope:
+        return replace(envelope, meta={**meta, "grace_seconds": 86_400})
+
+    upcaster = Upcaster(event_type=of_today.event_type, from_version=1, to_version=2, change=in_seconds)
+
+    marked = evolve(None, old, ingest_time=NOON, upcasters=Upcasters([upcaster]))
+
+    assert marked is not None
+    assert (marked.stage, marked.grace, marked.count) == (Stage.MARKED, DAY, MARKED.count)
 
 
 def test_young_payloads_and_files_of_other_names_are_not_marked() -> None:

@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from noetl_core.canonical import decode, encode
-from noetl_core.catalog import typed
 from noetl_core.collection.events import PayloadsMarked, PayloadsSwept, PayloadsWithdrawn
 from noetl_core.collection.reach import DIGEST_CHARACTERS, Reached
 from noetl_core.envelope import Envelope
 from noetl_core.errors import Corrupt
 from noetl_core.payloads import PayloadRef, StoredPayload, refer_to_digest
 from noetl_core.ports.event_log import Scope
+from noetl_core.recorded import content_of
+from noetl_core.upcasting.registry import Upcasters
+from noetl_core.upcasting.releases import UPCASTERS
 
 
 class Stage(Enum):
@@ -49,9 +51,11 @@ class Cycle:
         return self.stage is not Stage.SWEPT and now >= self.due_at
 
 
-def evolve(cycle: Cycle | None, envelope: Envelope, *, ingest_time: datetime) -> Cycle | None:
-    """The collection after one more event of its stream, in whatever order they are met."""
-    content = typed(envelope)
+def evolve(
+    cycle: Cycle | None, envelope: Envelope, *, ingest_time: datetime, upcasters: Upcasters = UPCASTERS
+) -> Cycle | None:
+    """The collection after one more event of its stream, in whatever order they are met; an old one as today's."""
+    content = content_of(upcasters(envelope))
     if isinstance(content, PayloadsMarked):
         return Cycle(
             execution_id=envelope.execution_id,
