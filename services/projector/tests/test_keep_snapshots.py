@@ -10,6 +10,7 @@ from noetl_core.errors import Unavailable
 from noetl_core.fold import empty, fold_all
 from noetl_core.ports.event_log import EventPage
 from noetl_core.replay.history import Replay
+from noetl_core.replay.sizes import MOST_IN_ONE_PIECE
 from noetl_core.replay.snapshots import Rules, open_snapshot, take_snapshot
 from noetl_core.sharding import shard_of
 from noetl_core.values import replace
@@ -111,8 +112,11 @@ async def test_one_that_is_not_what_it_says_or_not_of_this_log_is_dropped_and_ma
         assert scene.is_right(20)
 
 
-async def test_shards_of_others_and_histories_that_are_too_large_are_left_alone() -> None:
-    scene = Scene(max_rows=1)
+@pytest.mark.parametrize("bound", ["rows", "attribute_bytes"])
+async def test_shards_of_others_and_histories_that_are_too_large_are_left_alone(bound: str) -> None:
+    scene = Scene(most=replace(MOST_IN_ONE_PIECE, **{bound: 1}))
+    told = {"type": "order", "id": "7", "state": {"total": 1}}
+    scene.history.add(Draft(event_type="order.made", idempotency_key="made", meta={"business_object": told}))
     for number in range(2):
         command = issued(scene.history, f"step-{number}")
         scene.history.add(command)

@@ -326,7 +326,7 @@ class TooDeep(Rejected):
 
 
 class TooLargeToReplay(Rejected):
-    """The state at this point has more rows than a process may hold to answer one question."""
+    """The state at this point holds more than a process may hold to answer one question."""
 
     code = "replay.too_large"
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from noetl_core.canonical import encode
+from noetl_core.canonical import JsonObject, encode
 from noetl_core.envelope import Draft, StoredEvent, chain_checksum
 from noetl_core.errors import Corrupt, InvalidInput
 from noetl_core.evidence.verdict import HistoryCheck
@@ -18,8 +18,10 @@ from noetl_core.replay.event_lines import event_line, read_event_line
 from noetl_core.replay.history import Replay, Replayed, Seed
 from noetl_core.replay.payload_uses import PayloadUses
 from noetl_core.replay.points import Point
+from noetl_core.replay.sizes import Size
 from noetl_core.surfaces.shapes import Surface
 from noetl_core.surfaces.surface_fold import Rows
+from noetl_core.values import replace
 from noetl_testkit.frame_histories import drawn_frame_history
 from noetl_testkit.histories import (
     EXECUTION,
@@ -27,10 +29,12 @@ from noetl_testkit.histories import (
     History,
     choices,
     drawn_history,
+    initialized,
     issued,
     shuffled_delivery,
     two_steps,
 )
+from noetl_testkit.telling_histories import telling_history
 
 
 def replayed(events: list[StoredEvent], execution_id: int = EXECUTION) -> Replayed:
@@ -69,7 +73,8 @@ def _on_a_bad_day(choose: random.Random, events: list[tuple[int, StoredEvent]]) 
 @given(st.integers(0, 2**32), st.floats(0, 1))
 def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -> None:
     choose = choices(seed)
-    events = (drawn_frame_history(choose) if seed % 2 else drawn_history(choose, moves=25)).stored
+    draw = (drawn_frame_history, drawn_history, telling_history)[seed % 3]
+    events = draw(choose).stored
     cut = max(int(len(events) * share), 1)
     first = replayed(events[:cut])
     assert first.reached_at is not None
@@ -81,6 +86,7 @@ def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -
             payloads=PayloadUses.from_json(first.payloads.to_json()),
             checksum=first.checksum,
             reached_at=first.reached_at,
+            attribute_bytes=first.size.attribute_bytes,
             snapshot_checksum="",
         ),
     )
@@ -88,9 +94,51 @@ def test_a_replay_may_begin_where_another_has_stopped(seed: int, share: float) -
 
     whole = replayed(events)
     assert seeded.result().checksums() == whole.checksums()
-    assert seeded.row_count == sum(map(len, whole.rows.values()))
+    assert seeded.size == whole.size == size_of(whole)
     assert seeded.result().payloads.root() == whole.payloads.root()
     assert first.checksums() == replayed(events[:cut]).checksums()
+
+
+def size_of(whole: Replayed) -> Size:
+    """Counted at the end, by what is there."""
+    objects = whole.rows[Surface.BUSINESS_OBJECTS].values()
+    return Size(
+        rows=sum(map(len, whole.rows.values())),
+        payloads=len(whole.payloads.by_address()),
+        attribute_bytes=sum(len(encode(one["attributes"])) for one in objects),
+    )
+
+
+def test_a_state_has_the_size_of_what_is_there_and_not_of_what_was_told() -> None:
+    history = History().add(initialized())
+    sizes: list[int] = []
+    changes: list[JsonObject] = [
+        {"state": {"a": "x" * 100}},
+        {"patch": {"b": "y" * 50}},
+        {"patch": {"a": None}},
+        {"deleted": True},
+    ]
+    for number, change in enumerate(changes):
+        meta: JsonObject = {"business_object": {"type": "order", "id": "7", **change}}
+        history.add(Draft(event_type="order.changed", idempotency_key=f"told/{number}", meta=meta))
+        sizes.append(replayed(history.stored).size.attribute_bytes)
+
+    assert sizes == [108, 165, 58, 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, ""),
+        ({"rows": 6}, "more than 5 rows"),
+        ({"payloads": 5}, "more than 4 payloads"),
+        ({"attribute_bytes": 4}, "more than 3 bytes of attributes of business objects"),
+    ],
+)
+def test_what_there_is_too_much_of_is_named(more: dict[str, int], told: str) -> None:
+    most = Size(rows=5, payloads=4, attribute_bytes=3)
+
+    assert replace(most, **more).beyond(most) == told
 
 
 def test_lost_events_are_waited_for_and_named() -> None:

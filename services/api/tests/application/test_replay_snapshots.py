@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
-from noetl_api.application.replay_histories import CONCURRENT, ReplayHistories
+from noetl_api.application import replay_histories
+from noetl_api.application.replay_histories import CONCURRENT, MOST_KEPT, ReplayHistories
 from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.telemetry import ReplayMetrics
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, NoetlError, TooLargeToReplay, Unavailable
 from noetl_core.ports.event_log import Scope
 from noetl_core.replay.history import Replay, Replayed
+from noetl_core.replay.sizes import Size
 from noetl_core.replay.snapshots import Rules, Snapshot, take_snapshot
 from noetl_core.surfaces.shapes import Surface
 from noetl_core.values import replace
@@ -43,7 +45,7 @@ def resealed(forged: Snapshot) -> Snapshot:
 class World:
     """One history, and whatever somebody has put where snapshots are kept."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Size) -> None:
         self.history = telling_history(choices(11))
         self.log = HistoryLog(self.history)
         self.kept: tuple[Snapshot, list[bytes]] | None = taken(self.history)
@@ -100,18 +102,20 @@ async def test_a_point_before_the_snapshot_is_replayed_from_the_start() -> None:
 
 @pytest.mark.parametrize("behind", [0, 2, 5, 20])
 @pytest.mark.parametrize("from_start", [False, True])
+@pytest.mark.parametrize("bound", ["rows", "payloads", "attribute_bytes"])
 async def test_how_large_a_state_may_be_does_not_depend_on_where_its_replay_began(
-    behind: int, from_start: bool
+    behind: int, from_start: bool, bound: str
 ) -> None:
-    size = sum(map(len, World().whole.rows.values()))
-    enough, short = World(max_rows=size), World(max_rows=size - 1)
+    size = World().whole.size
+    fewer = {bound: getattr(size, bound) - 1}
+    enough, short = World(most=size), World(most=replace(size, **fewer))
     for world in (enough, short):
         world.kept = taken(world.history, through=len(world.history.stored) - behind)
 
     assert await enough.shows_the_same(from_start=from_start) == (
         0 if from_start else len(enough.history.stored) - behind
     )
-    with pytest.raises(TooLargeToReplay):
+    with pytest.raises(TooLargeToReplay, match=f"more than {fewer[bound]} {bound.rsplit('_', maxsplit=1)[-1]}"):
         await short.shows_the_same(from_start=from_start)
 
 
@@ -224,6 +228,24 @@ async def test_pages_after_the_first_take_the_proof_that_the_first_has_made_and_
 
     assert await world.histories(None, EXECUTION, head, from_start=True) is first
     assert world.log.reads == [(EXECUTION, head, head)]
+
+
+@pytest.mark.parametrize("bound", ["rows", "payloads", "attribute_bytes"])
+async def test_the_oldest_is_forgotten_when_all_that_is_remembered_is_too_much(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    head = len(world.history.stored)
+    enough = replace(MOST_KEPT, **{bound: 2 * getattr(world.whole.size, bound)})
+    monkeypatch.setattr(replay_histories, "MOST_KEPT", enough)
+    first, second = [await world.histories(None, EXECUTION, head, from_start=one) for one in (False, True)]
+    assert await world.histories(None, EXECUTION, head) is first
+
+    monkeypatch.setattr(replay_histories, "MOST_KEPT", replace(enough, **{bound: getattr(enough, bound) - 1}))
+    third = await world.histories(None, EXECUTION, head - 1)
+
+    assert await world.histories(None, EXECUTION, head - 1) is third
+    assert await world.histories(None, EXECUTION, head, from_start=True) is not second
 
 
 @pytest.mark.parametrize("from_start", [False, True])

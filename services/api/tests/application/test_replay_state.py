@@ -19,7 +19,9 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.snapshots import NoSnapshots
 from noetl_core.replay.history import Replay
 from noetl_core.replay.points import Point
+from noetl_core.replay.sizes import MOST_IN_ONE_PIECE
 from noetl_core.surfaces.shapes import Surface
+from noetl_core.values import replace
 from noetl_servicekit.callers import Caller, Role
 from noetl_servicekit.metrics import MetricSet
 from noetl_testkit.histories import EXECUTION, NOON, WORKLOAD, History, choices, drawn_history
@@ -270,4 +272,4 @@ async def test_what_belongs_to_others_does_not_exist(world: World) -> None:
 
 async def test_a_state_that_is_too_large_is_refused_and_not_cut_off(world: World) -> None:
     with pytest.raises(TooLargeToReplay):
-        await world.replay(max_rows=5)(ADA, None, ReplayQuery(execution_id=EXECUTION))
+        await world.replay(most=replace(MOST_IN_ONE_PIECE, rows=5))(ADA, None, ReplayQuery(execution_id=EXECUTION))

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from noetl_core.business_objects.events import ObjectChanged
 from noetl_core.canonical import JsonObject
 from noetl_core.envelope import StoredEvent, verify_link
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.fold import State, empty
 from noetl_core.recorded import record
 from noetl_core.replay.payload_uses import PayloadUses
+from noetl_core.replay.sizes import Size, attribute_bytes
 from noetl_core.surfaces.checksums import checksum_document
 from noetl_core.surfaces.shapes import Row, Surface
 from noetl_core.surfaces.surface_fold import Rows, SurfaceFold
@@ -33,6 +35,8 @@ class Seed:
     checksum: str
     """Of the last event, by which the next one is chained."""
     reached_at: datetime
+    attribute_bytes: int
+    """Of all its business objects."""
     snapshot_checksum: str
     """Of the snapshot that held it: another one of the same position is another seed."""
 
@@ -47,6 +51,7 @@ class Replayed:
     checksum: str
     reached_at: datetime | None
     """When the last event was taken into the log, by the log's clock."""
+    size: Size
     upcasters: str
     """Digest of the registry that old events were read with."""
 
@@ -72,6 +77,9 @@ class Replay:
         self._checksum = seed.checksum if seed else ""
         self._reached_at: datetime | None = seed.reached_at if seed else None
         self._early: dict[int, StoredEvent] = {}
+        self._attribute_bytes = seed.attribute_bytes if seed else 0
+        self._object_bytes: dict[str, int] = {}
+        """Of the business objects that have changed."""
 
     @property
     def state(self) -> State:
@@ -84,9 +92,9 @@ class Replay:
         return self._fold.state.stream_version
 
     @property
-    def row_count(self) -> int:
-        """How many rows the state has, wherever the replay began."""
-        return self._fold.row_count
+    def size(self) -> Size:
+        """How much the state holds, wherever the replay began."""
+        return Size(rows=self._fold.row_count, payloads=self._payloads.addresses, attribute_bytes=self._attribute_bytes)
 
     def take(self, events: Iterable[StoredEvent]) -> int:
         """Fold what follows; returns the version after it. Whoever delivers need not know what came before."""
@@ -111,6 +119,7 @@ class Replay:
             payloads=self._payloads,
             checksum=self._checksum,
             reached_at=self._reached_at,
+            size=self.size,
             upcasters=self._upcasters.digest,
         )
 
@@ -134,6 +143,8 @@ class Replay:
             if (whose := recorded.envelope.execution_id) != self._execution_id:
                 raise Corrupt(f"an event of execution {whose} among those of {self._execution_id}")
             self._fold.add(recorded)
+            if isinstance(recorded.content, ObjectChanged):
+                self._measure(recorded.content.key)
         except Exception as exc:
             # Whatever it is: what the log has is nobody's request, and whoever repairs it needs to know where it is.
             reason = exc.message if isinstance(exc, NoetlError) else f"{type(exc).__name__}: {exc}"
@@ -142,6 +153,15 @@ class Replay:
         self._payloads.add(event.body)
         self._checksum = event.checksum
         self._reached_at = event.ingest_time
+
+    def _measure(self, key: str) -> None:
+        """The business object that has just changed."""
+        before = self._object_bytes.get(key)
+        if before is None:
+            before = attribute_bytes(self._base.get(Surface.BUSINESS_OBJECTS, {}).get(key))
+        now = attribute_bytes(self._fold.changed_parts()[Surface.BUSINESS_OBJECTS][key])
+        self._object_bytes[key] = now
+        self._attribute_bytes += now - before
 
 
 def _named(event: StoredEvent) -> str:

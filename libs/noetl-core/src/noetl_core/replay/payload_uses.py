@@ -35,6 +35,11 @@ class PayloadUses:
     def __len__(self) -> int:
         return len({use.sha256 for use in self._uses.values()})
 
+    @property
+    def addresses(self) -> int:
+        """How many there are; several may be of the same digest."""
+        return len(self._uses)
+
     def __getitem__(self, uri: str) -> PayloadUse:
         return self._uses[uri]
 

@@ -13,6 +13,7 @@ from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.fold import prune
 from noetl_core.replay.history import Replayed, Seed
 from noetl_core.replay.payload_uses import PayloadUses
+from noetl_core.replay.sizes import attribute_bytes
 from noetl_core.state_json import FORMAT as STATE_FORMAT
 from noetl_core.state_json import decode_state, encode_state
 from noetl_core.surfaces.checksums import SurfaceChecksum, in_order
@@ -158,6 +159,7 @@ def open_snapshot(snapshot: Snapshot, parts: Sequence[bytes], *, execution_id: i
         payloads=payloads,
         checksum=snapshot.event_checksum,
         reached_at=snapshot.reached_at,
+        attribute_bytes=sum(map(attribute_bytes, rows[Surface.BUSINESS_OBJECTS].values())),
         snapshot_checksum=snapshot.checksum,
     )
 

@@ -12,6 +12,7 @@ from noetl_core.errors import Corrupt, NoetlError, Overloaded, TooLargeToReplay
 from noetl_core.ports.event_log import EventLog, Scope
 from noetl_core.ports.snapshots import Snapshots
 from noetl_core.replay.history import Replay, Replayed, Seed
+from noetl_core.replay.sizes import MOST_IN_ONE_PIECE, Size
 from noetl_core.surfaces.checksums import SurfaceChecksum, in_order, total_checksum
 from noetl_core.surfaces.shapes import Surface
 from noetl_servicekit.logging import get_logger
@@ -23,9 +24,7 @@ logger = get_logger()
 READ_PAGE: Final = 500
 AT_ONCE: Final = 50
 """Events or rows between two moments in which others have their turn."""
-MAX_ROWS: Final = 500_000
-"""Rows of one replay, also those that it began with; what has more is for jobs that have the memory."""
-MAX_KEPT_ROWS: Final = 200_000
+MOST_KEPT: Final = Size(rows=200_000, payloads=200_000, attribute_bytes=32 * 1024 * 1024)
 CONCURRENT: Final = 2
 MAX_WAITING: Final = 32
 
@@ -49,22 +48,17 @@ class KnownReplay:
     snapshot_checksum: str
     """Of the snapshot that it began with; empty if it began at the start."""
 
-    @property
-    def size(self) -> int:
-        """Rows and payloads."""
-        return sum(map(len, self.order.values())) + len(self.addresses)
-
 
 class ReplayHistories:
     """What was replayed to a version stays so, as long as the log has the same event there."""
 
     def __init__(
-        self, log: EventLog, snapshots: Snapshots, *, metrics: ReplayMetrics, max_rows: int = MAX_ROWS
+        self, log: EventLog, snapshots: Snapshots, *, metrics: ReplayMetrics, most: Size = MOST_IN_ONE_PIECE
     ) -> None:
         self._log = log
         self._snapshots = snapshots
         self._metrics = metrics
-        self._max_rows = max_rows
+        self._most = most
         self._kept: OrderedDict[_Key, KnownReplay] = OrderedDict()
         self._turns = asyncio.Semaphore(CONCURRENT)
         self._waiting = 0
@@ -125,9 +119,17 @@ class ReplayHistories:
 
     def _keep(self, key: _Key, known: KnownReplay) -> KnownReplay:
         self._kept[key] = known
-        while len(self._kept) > 1 and sum(one.size for one in self._kept.values()) > MAX_KEPT_ROWS:
+        while len(self._kept) > 1 and self._kept_size().beyond(MOST_KEPT):
             self._kept.popitem(last=False)
         return known
+
+    def _kept_size(self) -> Size:
+        sizes = [known.replayed.size for known in self._kept.values()]
+        return Size(
+            rows=sum(size.rows for size in sizes),
+            payloads=sum(size.payloads for size in sizes),
+            attribute_bytes=sum(size.attribute_bytes for size in sizes),
+        )
 
     async def _replayed(
         self, scope: Scope | None, execution_id: int, version: int, seed: Seed | None, known: KnownReplay | None
@@ -183,9 +185,9 @@ class ReplayHistories:
         return await _known(replay.result(), begun, seed.snapshot_checksum if seed else "")
 
     def _check_size(self, execution_id: int, replay: Replay) -> None:
-        if replay.row_count > self._max_rows:
+        if what := replay.size.beyond(self._most):
             raise TooLargeToReplay(
-                f"execution {execution_id} has more than {self._max_rows} rows at version {replay.version}: "
+                f"execution {execution_id} has {what} at version {replay.version}: "
                 "replay it to an earlier point, or verify it as a job",
                 version=str(replay.version),
             )

@@ -12,6 +12,7 @@ from noetl_core.fold import State
 from noetl_core.ports.event_log import EventLog
 from noetl_core.ports.snapshot_store import SnapshotStore
 from noetl_core.replay.history import Replay, Seed
+from noetl_core.replay.sizes import MOST_IN_ONE_PIECE, Size
 from noetl_core.replay.snapshots import Rules, open_snapshot, positions_to_keep, take_snapshot
 from noetl_servicekit.logging import get_logger
 
@@ -22,8 +23,6 @@ logger = get_logger()
 READ_PAGE: Final = 500
 AT_ONCE: Final = 20
 """Events between two moments in which rows and queries have their turn."""
-MAX_ROWS: Final = 500_000
-"""What has more is not replayed in one piece anywhere, so nobody would begin with it."""
 MAX_REMEMBERED: Final = 10_000
 
 
@@ -42,7 +41,7 @@ class KeepSnapshots:
         owns: Callable[[int], bool],
         metrics: ProjectorMetrics,
         interval: int,
-        max_rows: int = MAX_ROWS,
+        most: Size = MOST_IN_ONE_PIECE,
         aside: Callable[..., Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._log = log
@@ -51,7 +50,7 @@ class KeepSnapshots:
         self._owns = owns
         self._metrics = metrics
         self._interval = interval
-        self._max_rows = max_rows
+        self._most = most
         self._aside = aside
         self._due: dict[int, tuple[int, int]] = {}
         """Shard and position, by execution."""
@@ -118,8 +117,8 @@ class KeepSnapshots:
                 await asyncio.sleep(0)
             if replay.version == before:  # later ones, if there are any, would be read for ever
                 raise Corrupt(f"execution {execution_id} has no event at version {before + 1}")
-            if replay.row_count > self._max_rows:
-                raise TooLargeToReplay(f"it has more than {self._max_rows} rows", version=str(replay.version))
+            if what := replay.size.beyond(self._most):  # not replayed in one piece anywhere: nobody would begin with it
+                raise TooLargeToReplay(f"it has {what}", version=str(replay.version))
         snapshot, parts = await self._aside(take_snapshot, replay.result(), code_version=self._rules.code_version)
         known = await self._store.positions(execution_id, rules=self._rules)
         keep = positions_to_keep([*known, position], interval=self._interval)
