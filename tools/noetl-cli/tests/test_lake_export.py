@@ -382,6 +382,42 @@ async def test_on_another_branch_of_the_log_all_heads_are_compared_whether_they_
             await export(log, lake)
 
 
+async def test_a_first_run_on_another_branch_that_is_killed_does_not_leave_the_clock_of_the_one_before(
+    tmp_path: Path,
+) -> None:
+    """The server that was lost was an hour ahead: by its clock, nothing has moved since the last export."""
+    clock = Clock()
+    log, lake = InMemoryEventLog(clock=clock), DirectoryLake(tmp_path)
+    ids = [await start(log, scope=ACME) for _ in range(4)]
+    for execution_id in ids:
+        await append_notes(log, execution_id, "early", 10)
+    clock.now += timedelta(hours=1)
+    assert (await export(log, lake)).batches == 2
+    clock.now -= timedelta(hours=1)
+    log.log_branch = "2"
+    for execution_id in ids:
+        await append_notes(log, execution_id, "later", 25)
+
+    with pytest.raises(Killed):
+        await export(log, DiesAfterTheManifestOf(tmp_path, batch=3))
+    await export(log, lake)
+
+    assert_whole(tmp_path, log)
+
+
+class DiesAfterTheManifestOf(DirectoryLake):
+    """It counts, and its files wait for their places."""
+
+    def __init__(self, root: Path, *, batch: int) -> None:
+        super().__init__(root)
+        self._last = manifest_path(batch)
+
+    def create(self, path: str, data: bytes) -> None:
+        super().create(path, data)
+        if path == self._last:
+            raise Killed
+
+
 async def append_notes(log: InMemoryEventLog, execution_id: int, name: str, number: int) -> None:
     for key in range(number):
         await log.append(request(execution_id, note(f"{name} {key}"), scope=ACME))

@@ -144,11 +144,14 @@ def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | N
     if known is None and manifest.previous_sha256 != progress.last_sha256:
         raise Corrupt(f"batch {manifest.batch} does not follow the one before it: a manifest was changed or lost")
     positions = dict(known) if known is not None else {**progress.positions, **manifest.positions}
+    # What was scanned on another branch was told by another server's clock: within the first run on a new one nobody
+    # knows yet what has moved since.
+    scanned_before = progress.scanned_to if manifest.log_branch == progress.log_branch else None
     return Progress(
         scope=progress.scope,
         next_batch=manifest.batch + 1,
         positions=positions,
-        scanned_to=manifest.scanned_to or progress.scanned_to,
+        scanned_to=manifest.scanned_to or scanned_before,
         log_branch=manifest.log_branch,
         last_sha256=sha256_hex(data),
     )
