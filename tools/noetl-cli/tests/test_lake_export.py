@@ -19,6 +19,7 @@ import pytest
 from noetl_adapters.lake.lake_files import DirectoryLake
 from noetl_adapters.lake.parquet_events import ParquetEvents
 from noetl_adapters.lake.write_slice import InlineSlices, write_slice
+from noetl_cli.__main__ import run
 from noetl_cli.lake.check import check_lake
 from noetl_cli.lake.export import Exported, LakeExport, Missing
 from noetl_core.canonical import encode, sha256_hex
@@ -139,6 +140,7 @@ async def test_an_export_that_is_killed_at_any_change_goes_on_and_has_every_even
             await export(log, DisturbedLake(root, is_killed, at=dies_at, after=after))
         except Killed:
             assert max(exported_events(root).values(), default=0) <= 1, "what is seen before it goes on"
+            assert check_lake(DirectoryLake(root), ParquetEvents()).problems == [], "what counts is all there"
             await export(log, DirectoryLake(root))
         else:
             break
@@ -321,6 +323,58 @@ async def test_a_lake_that_somebody_touched_is_told_from_one_that_nobody_did(tmp
     assert _about(problems, files[0]) == ["its bytes are not those that were exported"]
     assert _about(problems, files[1]) == ["it is missing"]
     assert any("no batch counts it" in problem for problem in problems)
+
+
+async def test_a_lake_is_verified_while_an_export_adds_to_it(tmp_path: Path) -> None:
+    log = await some_log()
+    await export(log, DirectoryLake(tmp_path))
+    for execution_id in list(log.streams)[:3]:
+        await append_notes(log, execution_id, "later", 20)
+    seen = await LakeExport(DirectoryLake(tmp_path), ParquetEvents(), scope=None).look(log)
+
+    def other_export() -> None:
+        lake = DirectoryLake(tmp_path)
+        run_apart(LakeExport(lake, ParquetEvents(), scope=None), seen, log, lake)
+
+    read_meanwhile = AddedToWhileRead(tmp_path, other_export)
+    assert check_lake(read_meanwhile, ParquetEvents()).problems == []
+
+    assert_whole(tmp_path, log)
+
+
+class AddedToWhileRead(DirectoryLake):
+    """Something happens before its first file is read."""
+
+    def __init__(self, root: Path, happens: Callable[[], None]) -> None:
+        super().__init__(root)
+        self._left = [happens]
+
+    def read(self, path: str) -> bytes:
+        if self._left:
+            self._left.pop()()
+        return super().read(path)
+
+
+async def test_a_file_that_gets_its_place_while_it_is_looked_for_is_not_missing(tmp_path: Path) -> None:
+    log = await some_log()
+    with pytest.raises(Killed):
+        await export(log, DiesAfterTheManifestOf(tmp_path, batch=1))
+
+    class GoesOn(DirectoryLake):
+        def read(self, path: str) -> bytes:
+            if path.startswith(PENDING):
+                run_apart(LakeExport(self, ParquetEvents(), scope=None), None, log, DirectoryLake(tmp_path))
+            return super().read(path)
+
+    assert check_lake(GoesOn(tmp_path), ParquetEvents()).problems == []
+
+
+def test_where_nothing_was_ever_exported_to_there_is_no_lake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["lake", "verify", str(tmp_path / "typo")]) != 0
+
+    assert f"lake '{tmp_path}/typo' does not exist" in capsys.readouterr().err
 
 
 def _about(problems: Sequence[str], file: Path) -> list[str]:

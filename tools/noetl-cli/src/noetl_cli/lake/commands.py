@@ -9,7 +9,7 @@ import click
 from noetl_adapters.lake.lake_files import open_lake
 from noetl_adapters.lake.parquet_events import ParquetEvents
 from noetl_adapters.spark.jobs import SparkJobs, job_settings
-from noetl_core.errors import Corrupt
+from noetl_core.errors import Corrupt, NotFound
 
 from noetl_cli.connection import FindServer, takes_server
 from noetl_cli.lake.bring_up import SPARK_FROM_EVENTS, Engine, Export, bring_up
@@ -100,6 +100,8 @@ def export(
 def verify(*, place: str, output: Output) -> None:
     """Check a lake by itself: files unchanged, every event once, every history unbroken."""
     report = check_lake(open_lake(place, os.environ), ParquetEvents())
+    if report.found_nothing:
+        raise NotFound("lake", place)
     if output is Output.JSON:
         echo_json(asdict(report))
     else:
