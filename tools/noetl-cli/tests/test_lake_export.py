@@ -37,6 +37,7 @@ from noetl_core.lake.manifest import (
 )
 from noetl_core.lake.slices import Slice, WrittenSlice, cut
 from noetl_core.ports.event_log import Scope
+from noetl_core.ports.streams import StreamHead, StreamPage
 from noetl_testkit.compliance.event_log import ACME, RIVAL, note, request, start
 from noetl_testkit.memory.event_log import InMemoryEventLog
 
@@ -309,6 +310,48 @@ async def test_a_lake_of_one_tenant_holds_nobody_elses_and_is_not_taken_for_anot
     assert done.events == 26
     with pytest.raises(Corrupt, match="of 'rival/ops'"):
         await export(log, lake, scope=ACME)
+
+
+class SeenBy:
+    """api, for a token that is bound to a tenant: who names nobody is shown that one's."""
+
+    def __init__(self, log: InMemoryEventLog, scope: Scope) -> None:
+        self._log = log
+        self._scope = scope
+
+    async def list_streams(
+        self, scope: Scope | None, *, after: int = 0, moved_since: datetime | None = None, limit: int = 1000
+    ) -> StreamPage:
+        whose = scope or self._scope
+        return await self._log.list_streams(whose, after=after, moved_since=moved_since, limit=limit)
+
+    async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
+        return await self._log.find_stream(scope or self._scope, execution_id)
+
+
+async def test_a_lake_that_names_no_tenant_is_of_the_tenant_of_the_token_and_no_other_token_goes_on_with_it(
+    tmp_path: Path,
+) -> None:
+    """Else what another tenant did before the last export would count as seen, and be missed for ever."""
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    one = LakeExport(lake, ParquetEvents(), scope=None)
+
+    done = await one.run(await one.look(SeenBy(log, RIVAL)), InlineSlices(log, lake, ParquetEvents()))
+
+    assert done.events == 26
+    for other in (SeenBy(log, ACME), log):
+        with pytest.raises(Corrupt, match="of 'rival/ops'"):
+            await one.look(other)
+    assert (await export(log, lake, scope=RIVAL)).events == 0, "it is the same lake for whoever names the tenant"
+
+
+async def test_a_lake_that_names_no_tenant_is_of_all_of_them_for_a_token_of_all_of_them(tmp_path: Path) -> None:
+    log, lake = await some_log(), DirectoryLake(tmp_path)
+    await export(log, lake)
+    one = LakeExport(lake, ParquetEvents(), scope=None)
+
+    with pytest.raises(Corrupt, match=r"of '\*', not of 'acme/ops'"):
+        await one.look(SeenBy(log, ACME))
 
 
 async def test_a_lake_that_somebody_touched_is_told_from_one_that_nobody_did(tmp_path: Path) -> None:

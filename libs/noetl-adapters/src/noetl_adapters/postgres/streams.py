@@ -29,7 +29,7 @@ class PostgresStreams:
             now, branch = await connection.fetchrow(self._sql["clock_and_branch"])
             rows = await connection.fetch(self._sql["list_streams"], after, *_whose(scope), moved_since, limit)
         heads = tuple(_head(row) for row in rows)
-        return StreamPage(heads=heads, now=now, more=len(rows) == limit, log_branch=branch)
+        return StreamPage(heads=heads, now=now, more=len(rows) == limit, log_branch=branch, scope=scope)
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head by its key."""

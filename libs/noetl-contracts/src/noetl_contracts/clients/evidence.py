@@ -16,7 +16,7 @@ from noetl_core.ports.live_rows import LivePage, RowPage, RowPlace
 from noetl_core.ports.streams import HiddenPage, StreamHead, StreamPage
 
 from noetl_contracts.mapping import evidence as mapping
-from noetl_contracts.mapping.events import scope_message
+from noetl_contracts.mapping.events import scope_message, told_scope
 from noetl_contracts.mapping.times import moment, optional_timestamp
 from noetl_contracts.status import raising_noetl_errors
 
@@ -48,6 +48,7 @@ class EvidenceClient:
             now=moment(response.now),
             more=response.more,
             log_branch=response.log_branch,
+            scope=told_scope(response.scope) if response.HasField("scope") else None,
         )
 
     async def list_hidden(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> HiddenPage:

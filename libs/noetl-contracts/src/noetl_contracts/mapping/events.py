@@ -29,6 +29,11 @@ def scope_message(scope: Scope | None) -> common.Scope | None:
     return common.Scope(tenant_id=scope.tenant_id, organization_id=scope.organization_id)
 
 
+def told_scope(message: common.Scope) -> Scope:
+    """Whose data api says that it is."""
+    return Scope(tenant_id=message.tenant_id, organization_id=message.organization_id)
+
+
 def json_object(data: bytes, what: str) -> dict[str, Any]:
     """A JSON object that a message carries as bytes; empty bytes are an empty object."""
     if not data:

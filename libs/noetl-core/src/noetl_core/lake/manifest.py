@@ -140,7 +140,7 @@ def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | N
     """Progress after one more manifest; `known` are the positions of its file, if it has one and they were read."""
     manifest = Manifest.from_bytes(data)
     if manifest.scope != progress.scope:
-        raise Corrupt(f"this lake is of {manifest.scope!r}, not of {progress.scope!r}")
+        raise Corrupt(f"this lake is of {manifest.scope!r}, not of {progress.scope!r}; begin another one for these")
     if known is None and manifest.previous_sha256 != progress.last_sha256:
         raise Corrupt(f"batch {manifest.batch} does not follow the one before it: a manifest was changed or lost")
     positions = dict(known) if known is not None else {**progress.positions, **manifest.positions}

@@ -31,6 +31,8 @@ class StreamPage:
     more: bool
     log_branch: str = ""
     """Of the log that they are of (ADR 0049); empty if whoever lists them does not tell."""
+    scope: Scope | None = None
+    """Whose executions were looked at: who names nobody is not shown more than he may see. None means any tenant's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

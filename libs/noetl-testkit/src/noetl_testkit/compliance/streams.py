@@ -37,6 +37,7 @@ class StreamsCompliance(ABC):
         page = await streams.list_streams(ACME)
         everybody = await streams.list_streams(None)
 
+        assert (page.scope, everybody.scope) == (ACME, None)
         assert page.log_branch == everybody.log_branch != ""
         assert [head.execution_id for head in page.heads] == mine
         assert {head.execution_id for head in everybody.heads} == {*mine, other}

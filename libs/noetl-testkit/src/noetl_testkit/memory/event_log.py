@@ -159,7 +159,9 @@ class InMemoryEventLog:
             and _belongs_to(stream.head, scope)
         ]
         heads = tuple(_stream_head(stream) for stream in found[:limit])
-        return StreamPage(heads=heads, now=self._clock(), more=len(heads) == limit, log_branch=self.log_branch)
+        return StreamPage(
+            heads=heads, now=self._clock(), more=len(heads) == limit, log_branch=self.log_branch, scope=scope
+        )
 
     async def find_stream(self, scope: Scope | None, execution_id: int) -> StreamHead | None:
         """One head, None if there is none for this scope."""

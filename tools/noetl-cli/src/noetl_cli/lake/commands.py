@@ -28,7 +28,7 @@ def lake() -> None:
 
 @lake.command()
 @click.argument("place", metavar="DIR|URL")
-@click.option("--tenant", metavar="TENANT/ORG", help="Whose events; without it, all that the token may see.")
+@click.option("--tenant", metavar="TENANT/ORG", help="Whose events; else of the token's tenant, or of all of them.")
 @click.option(
     "--batch-events",
     default=BATCH_EVENTS,

@@ -85,7 +85,7 @@ class Missing:
 
 
 class LakeExport:
-    """One lake; what it is of is fixed by its first batch."""
+    """One lake; whose events it holds is fixed by its first batch."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class LakeExport:
 
     async def look(self, streams: Streams) -> Missing:
         """Finish what a run before has left, and find what is new in the log as it is now."""
-        progress = self._resume()
+        progress = self._resume(scope_name(await self._whose(streams)))
         since = progress.scanned_to - OVERLAP if progress.scanned_to else None
         page = await streams.list_streams(self._scope, moved_since=since, limit=_PAGE)
         if since is not None and page.log_branch != progress.log_branch:
@@ -158,9 +158,13 @@ class LakeExport:
             await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
         return done
 
-    def _resume(self) -> Progress:
+    async def _whose(self, streams: Streams) -> Scope | None:
+        """What was asked for, or what the token is bound to: a lake of all tenants is one that saw all of them."""
+        return (await streams.list_streams(self._scope, limit=1)).scope or self._scope
+
+    def _resume(self, scope: str) -> Progress:
         """From the last positions that were written, and the manifests since."""
-        progress = Progress(scope=scope_name(self._scope))
+        progress = Progress(scope=scope)
         paths = self._files.list(MANIFESTS)
         last: Manifest | None = None
         for path in paths[_last_with_positions(self._files, paths) :]:

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from noetl.common.v1 import common_pb2 as noetl_dot_common_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n noetl/evidence/v1/evidence.proto\x12\x11noetl.evidence.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xb3\x01\n\nStreamHead\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\t\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9b\x01\n\x12ListStreamsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12/\n\x0bmoved_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"\x8e\x01\n\x13ListStreamsResponse\x12,\n\x05heads\x18\x01 \x03(\x0b\x32\x1d.noetl.evidence.v1.StreamHead\x12\x0c\n\x04more\x18\x02 \x01(\x08\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlog_branch\x18\x04 \x01(\t\"b\n\x0cHiddenStream\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x10\n\x08has_head\x18\x04 \x01(\x08\"i\n\x11ListHiddenRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"e\n\x12ListHiddenResponse\x12/\n\x06hidden\x18\x01 \x03(\x0b\x32\x1f.noetl.evidence.v1.HiddenStream\x12\x1e\n\x16\x66ollowing_execution_id\x18\x02 \x01(\t\"i\n\rLiveExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x16\n\x0estream_version\x18\x04 \x01(\x03\"`\n\x08LivePage\x12\x34\n\nexecutions\x18\x01 \x03(\x0b\x32 .noetl.evidence.v1.LiveExecution\x12\x1e\n\x16\x66ollowing_execution_id\x18\x02 \x01(\t\"g\n\x0fListLiveRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"=\n\x10ListLiveResponse\x12)\n\x04page\x18\x01 \x01(\x0b\x32\x1b.noetl.evidence.v1.LivePage\"O\n\x10GetStreamRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\"@\n\x11GetStreamResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.noetl.evidence.v1.StreamHead\"7\n\nWantedRows\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x13\n\x0bmin_version\x18\x02 \x01(\x03\"\xcf\x03\n\x07RowPage\x12:\n\x08versions\x18\x01 \x03(\x0b\x32(.noetl.evidence.v1.RowPage.VersionsEntry\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.noetl.evidence.v1.StoredRow\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12<\n\tupcasters\x18\x04 \x03(\x0b\x32).noetl.evidence.v1.RowPage.UpcastersEntry\x12\x38\n\x07\x63olumns\x18\x05 \x03(\x0b\x32\'.noetl.evidence.v1.RowPage.ColumnsEntry\x12\x13\n\x0bshard_count\x18\x06 \x01(\x05\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x30\n\x0eUpcastersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aS\n\x0c\x43olumnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.noetl.evidence.v1.ExecutionColumns:\x02\x38\x01\"T\n\x10\x45xecutionColumns\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x31\n\rnext_deadline\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\tStoredRow\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07surface\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0b\n\x03row\x18\x04 \x01(\x0c\"\x91\x01\n\x0fListRowsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12-\n\x06wanted\x18\x02 \x03(\x0b\x32\x1d.noetl.evidence.v1.WantedRows\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\x12\x12\n\npage_token\x18\x04 \x01(\t\"<\n\x10ListRowsResponse\x12(\n\x04page\x18\x01 \x01(\x0b\x32\x1a.noetl.evidence.v1.RowPage\"g\n\x13\x43heckColumnsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x15\n\rexecution_ids\x18\x02 \x03(\t\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rColumnFinding\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\x12\x12\n\nevent_type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"c\n\x14\x43heckColumnsResponse\x12\x32\n\x08\x66indings\x18\x01 \x03(\x0b\x32 .noetl.evidence.v1.ColumnFinding\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xad\x04\n\x0f\x45videnceService\x12\\\n\x0bListStreams\x12%.noetl.evidence.v1.ListStreamsRequest\x1a&.noetl.evidence.v1.ListStreamsResponse\x12Y\n\nListHidden\x12$.noetl.evidence.v1.ListHiddenRequest\x1a%.noetl.evidence.v1.ListHiddenResponse\x12S\n\x08ListLive\x12\".noetl.evidence.v1.ListLiveRequest\x1a#.noetl.evidence.v1.ListLiveResponse\x12V\n\tGetStream\x12#.noetl.evidence.v1.GetStreamRequest\x1a$.noetl.evidence.v1.GetStreamResponse\x12S\n\x08ListRows\x12\".noetl.evidence.v1.ListRowsRequest\x1a#.noetl.evidence.v1.ListRowsResponse\x12_\n\x0c\x43heckColumns\x12&.noetl.evidence.v1.CheckColumnsRequest\x1a\'.noetl.evidence.v1.CheckColumnsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n noetl/evidence/v1/evidence.proto\x12\x11noetl.evidence.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cnoetl/common/v1/common.proto\"\xb3\x01\n\nStreamHead\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\x03\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\t\x12\x10\n\x08terminal\x18\x06 \x01(\x08\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9b\x01\n\x12ListStreamsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12/\n\x0bmoved_since\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x04 \x01(\x05\"\xb5\x01\n\x13ListStreamsResponse\x12,\n\x05heads\x18\x01 \x03(\x0b\x32\x1d.noetl.evidence.v1.StreamHead\x12\x0c\n\x04more\x18\x02 \x01(\x08\x12\'\n\x03now\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nlog_branch\x18\x04 \x01(\t\x12%\n\x05scope\x18\x05 \x01(\x0b\x32\x16.noetl.common.v1.Scope\"b\n\x0cHiddenStream\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x10\n\x08has_head\x18\x04 \x01(\x08\"i\n\x11ListHiddenRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"e\n\x12ListHiddenResponse\x12/\n\x06hidden\x18\x01 \x03(\x0b\x32\x1f.noetl.evidence.v1.HiddenStream\x12\x1e\n\x16\x66ollowing_execution_id\x18\x02 \x01(\t\"i\n\rLiveExecution\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12\x17\n\x0forganization_id\x18\x03 \x01(\t\x12\x16\n\x0estream_version\x18\x04 \x01(\x03\"`\n\x08LivePage\x12\x34\n\nexecutions\x18\x01 \x03(\x0b\x32 .noetl.evidence.v1.LiveExecution\x12\x1e\n\x16\x66ollowing_execution_id\x18\x02 \x01(\t\"g\n\x0fListLiveRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x1a\n\x12\x61\x66ter_execution_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"=\n\x10ListLiveResponse\x12)\n\x04page\x18\x01 \x01(\x0b\x32\x1b.noetl.evidence.v1.LivePage\"O\n\x10GetStreamRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x14\n\x0c\x65xecution_id\x18\x02 \x01(\t\"@\n\x11GetStreamResponse\x12+\n\x04head\x18\x01 \x01(\x0b\x32\x1d.noetl.evidence.v1.StreamHead\"7\n\nWantedRows\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x13\n\x0bmin_version\x18\x02 \x01(\x03\"\xcf\x03\n\x07RowPage\x12:\n\x08versions\x18\x01 \x03(\x0b\x32(.noetl.evidence.v1.RowPage.VersionsEntry\x12*\n\x04rows\x18\x02 \x03(\x0b\x32\x1c.noetl.evidence.v1.StoredRow\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\t\x12<\n\tupcasters\x18\x04 \x03(\x0b\x32).noetl.evidence.v1.RowPage.UpcastersEntry\x12\x38\n\x07\x63olumns\x18\x05 \x03(\x0b\x32\'.noetl.evidence.v1.RowPage.ColumnsEntry\x12\x13\n\x0bshard_count\x18\x06 \x01(\x05\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x30\n\x0eUpcastersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1aS\n\x0c\x43olumnsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x32\n\x05value\x18\x02 \x01(\x0b\x32#.noetl.evidence.v1.ExecutionColumns:\x02\x38\x01\"T\n\x10\x45xecutionColumns\x12\r\n\x05shard\x18\x01 \x01(\x05\x12\x31\n\rnext_deadline\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"L\n\tStoredRow\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x0f\n\x07surface\x18\x02 \x01(\t\x12\x0b\n\x03key\x18\x03 \x01(\t\x12\x0b\n\x03row\x18\x04 \x01(\x0c\"\x91\x01\n\x0fListRowsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12-\n\x06wanted\x18\x02 \x03(\x0b\x32\x1d.noetl.evidence.v1.WantedRows\x12\x14\n\x0cwait_seconds\x18\x03 \x01(\x01\x12\x12\n\npage_token\x18\x04 \x01(\t\"<\n\x10ListRowsResponse\x12(\n\x04page\x18\x01 \x01(\x0b\x32\x1a.noetl.evidence.v1.RowPage\"g\n\x13\x43heckColumnsRequest\x12%\n\x05scope\x18\x01 \x01(\x0b\x32\x16.noetl.common.v1.Scope\x12\x15\n\rexecution_ids\x18\x02 \x03(\t\x12\x12\n\npage_token\x18\x03 \x01(\t\"t\n\rColumnFinding\x12\x14\n\x0c\x65xecution_id\x18\x01 \x01(\t\x12\x16\n\x0estream_version\x18\x02 \x01(\x03\x12\x10\n\x08\x65vent_id\x18\x03 \x01(\t\x12\x12\n\nevent_type\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\"c\n\x14\x43heckColumnsResponse\x12\x32\n\x08\x66indings\x18\x01 \x03(\x0b\x32 .noetl.evidence.v1.ColumnFinding\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t2\xad\x04\n\x0f\x45videnceService\x12\\\n\x0bListStreams\x12%.noetl.evidence.v1.ListStreamsRequest\x1a&.noetl.evidence.v1.ListStreamsResponse\x12Y\n\nListHidden\x12$.noetl.evidence.v1.ListHiddenRequest\x1a%.noetl.evidence.v1.ListHiddenResponse\x12S\n\x08ListLive\x12\".noetl.evidence.v1.ListLiveRequest\x1a#.noetl.evidence.v1.ListLiveResponse\x12V\n\tGetStream\x12#.noetl.evidence.v1.GetStreamRequest\x1a$.noetl.evidence.v1.GetStreamResponse\x12S\n\x08ListRows\x12\".noetl.evidence.v1.ListRowsRequest\x1a#.noetl.evidence.v1.ListRowsResponse\x12_\n\x0c\x43heckColumns\x12&.noetl.evidence.v1.CheckColumnsRequest\x1a\'.noetl.evidence.v1.CheckColumnsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,49 +44,49 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTSTREAMSREQUEST']._serialized_start=301
   _globals['_LISTSTREAMSREQUEST']._serialized_end=456
   _globals['_LISTSTREAMSRESPONSE']._serialized_start=459
-  _globals['_LISTSTREAMSRESPONSE']._serialized_end=601
-  _globals['_HIDDENSTREAM']._serialized_start=603
-  _globals['_HIDDENSTREAM']._serialized_end=701
-  _globals['_LISTHIDDENREQUEST']._serialized_start=703
-  _globals['_LISTHIDDENREQUEST']._serialized_end=808
-  _globals['_LISTHIDDENRESPONSE']._serialized_start=810
-  _globals['_LISTHIDDENRESPONSE']._serialized_end=911
-  _globals['_LIVEEXECUTION']._serialized_start=913
-  _globals['_LIVEEXECUTION']._serialized_end=1018
-  _globals['_LIVEPAGE']._serialized_start=1020
-  _globals['_LIVEPAGE']._serialized_end=1116
-  _globals['_LISTLIVEREQUEST']._serialized_start=1118
-  _globals['_LISTLIVEREQUEST']._serialized_end=1221
-  _globals['_LISTLIVERESPONSE']._serialized_start=1223
-  _globals['_LISTLIVERESPONSE']._serialized_end=1284
-  _globals['_GETSTREAMREQUEST']._serialized_start=1286
-  _globals['_GETSTREAMREQUEST']._serialized_end=1365
-  _globals['_GETSTREAMRESPONSE']._serialized_start=1367
-  _globals['_GETSTREAMRESPONSE']._serialized_end=1431
-  _globals['_WANTEDROWS']._serialized_start=1433
-  _globals['_WANTEDROWS']._serialized_end=1488
-  _globals['_ROWPAGE']._serialized_start=1491
-  _globals['_ROWPAGE']._serialized_end=1954
-  _globals['_ROWPAGE_VERSIONSENTRY']._serialized_start=1772
-  _globals['_ROWPAGE_VERSIONSENTRY']._serialized_end=1819
-  _globals['_ROWPAGE_UPCASTERSENTRY']._serialized_start=1821
-  _globals['_ROWPAGE_UPCASTERSENTRY']._serialized_end=1869
-  _globals['_ROWPAGE_COLUMNSENTRY']._serialized_start=1871
-  _globals['_ROWPAGE_COLUMNSENTRY']._serialized_end=1954
-  _globals['_EXECUTIONCOLUMNS']._serialized_start=1956
-  _globals['_EXECUTIONCOLUMNS']._serialized_end=2040
-  _globals['_STOREDROW']._serialized_start=2042
-  _globals['_STOREDROW']._serialized_end=2118
-  _globals['_LISTROWSREQUEST']._serialized_start=2121
-  _globals['_LISTROWSREQUEST']._serialized_end=2266
-  _globals['_LISTROWSRESPONSE']._serialized_start=2268
-  _globals['_LISTROWSRESPONSE']._serialized_end=2328
-  _globals['_CHECKCOLUMNSREQUEST']._serialized_start=2330
-  _globals['_CHECKCOLUMNSREQUEST']._serialized_end=2433
-  _globals['_COLUMNFINDING']._serialized_start=2435
-  _globals['_COLUMNFINDING']._serialized_end=2551
-  _globals['_CHECKCOLUMNSRESPONSE']._serialized_start=2553
-  _globals['_CHECKCOLUMNSRESPONSE']._serialized_end=2652
-  _globals['_EVIDENCESERVICE']._serialized_start=2655
-  _globals['_EVIDENCESERVICE']._serialized_end=3212
+  _globals['_LISTSTREAMSRESPONSE']._serialized_end=640
+  _globals['_HIDDENSTREAM']._serialized_start=642
+  _globals['_HIDDENSTREAM']._serialized_end=740
+  _globals['_LISTHIDDENREQUEST']._serialized_start=742
+  _globals['_LISTHIDDENREQUEST']._serialized_end=847
+  _globals['_LISTHIDDENRESPONSE']._serialized_start=849
+  _globals['_LISTHIDDENRESPONSE']._serialized_end=950
+  _globals['_LIVEEXECUTION']._serialized_start=952
+  _globals['_LIVEEXECUTION']._serialized_end=1057
+  _globals['_LIVEPAGE']._serialized_start=1059
+  _globals['_LIVEPAGE']._serialized_end=1155
+  _globals['_LISTLIVEREQUEST']._serialized_start=1157
+  _globals['_LISTLIVEREQUEST']._serialized_end=1260
+  _globals['_LISTLIVERESPONSE']._serialized_start=1262
+  _globals['_LISTLIVERESPONSE']._serialized_end=1323
+  _globals['_GETSTREAMREQUEST']._serialized_start=1325
+  _globals['_GETSTREAMREQUEST']._serialized_end=1404
+  _globals['_GETSTREAMRESPONSE']._serialized_start=1406
+  _globals['_GETSTREAMRESPONSE']._serialized_end=1470
+  _globals['_WANTEDROWS']._serialized_start=1472
+  _globals['_WANTEDROWS']._serialized_end=1527
+  _globals['_ROWPAGE']._serialized_start=1530
+  _globals['_ROWPAGE']._serialized_end=1993
+  _globals['_ROWPAGE_VERSIONSENTRY']._serialized_start=1811
+  _globals['_ROWPAGE_VERSIONSENTRY']._serialized_end=1858
+  _globals['_ROWPAGE_UPCASTERSENTRY']._serialized_start=1860
+  _globals['_ROWPAGE_UPCASTERSENTRY']._serialized_end=1908
+  _globals['_ROWPAGE_COLUMNSENTRY']._serialized_start=1910
+  _globals['_ROWPAGE_COLUMNSENTRY']._serialized_end=1993
+  _globals['_EXECUTIONCOLUMNS']._serialized_start=1995
+  _globals['_EXECUTIONCOLUMNS']._serialized_end=2079
+  _globals['_STOREDROW']._serialized_start=2081
+  _globals['_STOREDROW']._serialized_end=2157
+  _globals['_LISTROWSREQUEST']._serialized_start=2160
+  _globals['_LISTROWSREQUEST']._serialized_end=2305
+  _globals['_LISTROWSRESPONSE']._serialized_start=2307
+  _globals['_LISTROWSRESPONSE']._serialized_end=2367
+  _globals['_CHECKCOLUMNSREQUEST']._serialized_start=2369
+  _globals['_CHECKCOLUMNSREQUEST']._serialized_end=2472
+  _globals['_COLUMNFINDING']._serialized_start=2474
+  _globals['_COLUMNFINDING']._serialized_end=2590
+  _globals['_CHECKCOLUMNSRESPONSE']._serialized_start=2592
+  _globals['_CHECKCOLUMNSRESPONSE']._serialized_end=2691
+  _globals['_EVIDENCESERVICE']._serialized_start=2694
+  _globals['_EVIDENCESERVICE']._serialized_end=3251
 # @@protoc_insertion_point(module_scope)

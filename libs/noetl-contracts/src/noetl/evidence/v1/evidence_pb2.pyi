@@ -116,6 +116,7 @@ class ListStreamsResponse(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     NOW_FIELD_NUMBER: _builtins.int
     LOG_BRANCH_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """Whether there may be more after the last of them."""
     log_branch: _builtins.str
@@ -128,6 +129,12 @@ class ListStreamsResponse(_message.Message):
     def now(self) -> _timestamp_pb2.Timestamp:
         """The database's clock before the page was read."""
 
+    @_builtins.property
+    def scope(self) -> _common_pb2.Scope:
+        """Whose executions were looked at: what the request names, or what the token is bound to. Unset for everybody's; an
+        older api never sets it.
+        """
+
     def __init__(
         self,
         *,
@@ -135,10 +142,11 @@ class ListStreamsResponse(_message.Message):
         more: _builtins.bool = ...,
         now: _timestamp_pb2.Timestamp | None = ...,
         log_branch: _builtins.str = ...,
+        scope: _common_pb2.Scope | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["now", b"now"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["now", b"now", "scope", b"scope"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "log_branch", b"log_branch", "more", b"more", "now", b"now"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "log_branch", b"log_branch", "more", b"more", "now", b"now", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ import grpc
 from noetl.evidence.v1 import evidence_pb2 as pb
 from noetl.evidence.v1 import evidence_pb2_grpc as pb_grpc
 from noetl_contracts.mapping import evidence as mapping
+from noetl_contracts.mapping.events import scope_message
 from noetl_contracts.mapping.times import moment, timestamp
 from noetl_core.ids import parse_id
 from noetl_servicekit.callers import current_caller
@@ -49,6 +50,7 @@ class EvidenceServicer(pb_grpc.EvidenceServiceServicer):
             more=page.more,
             now=timestamp(page.now),
             log_branch=page.log_branch,
+            scope=scope_message(page.scope),
         )
 
     async def ListHidden(  # noqa: N802 - named by the contract
