@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from noetl_core.errors import Corrupt
 from noetl_core.lake.manifest import LakeFile, Manifest, Position, event_path, positions_path
 
 DIGEST = "0123456789abcdef" * 4
-TENANTS = ["acme", "a/b", "..", "a b%2F", "Zürich", "a=b", "x" * 200]
+TENANTS = ["acme", "a/b", "..", "a b%2F", "Zürich", "a=b", "x" * 200, "x" * 245, "x" * 246, "ü" * 60]
 
 
 def file_at(path: str, sha256: str = DIGEST) -> LakeFile:
@@ -38,6 +39,26 @@ def test_what_was_written_is_read_whatever_a_tenant_is_called(tenant_id: str) ->
     assert Manifest.from_bytes(written.to_bytes()) == written
 
 
+@pytest.mark.parametrize("tenant_id", TENANTS)
+def test_a_directory_can_be_made_for_a_tenant_whatever_it_is_called(tmp_path: Path, tenant_id: str) -> None:
+    place = tmp_path / event_path(7, DIGEST, tenant_id=tenant_id, date="2026-01-31")
+
+    place.parent.mkdir(parents=True)
+
+
+def test_tenants_have_directories_of_their_own_and_none_can_call_itself_like_that_of_another() -> None:
+    long = event_path(7, DIGEST, tenant_id="x" * 246, date="2026-01-31")
+    names = ["x" * 246, "x" * 247, long.split("/")[1].removeprefix("tenant_id=")]
+
+    assert len({event_path(7, DIGEST, tenant_id=name, date="2026-01-31") for name in names}) == 3
+
+
+def test_a_long_name_that_an_earlier_release_wrote_into_a_bucket_is_read() -> None:
+    written = manifest(f"events/tenant_id={'x' * 300}/date=2026-01-31/batch-000000000007-{DIGEST}.parquet")
+
+    assert Manifest.from_bytes(written.to_bytes()) == written
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -47,6 +68,7 @@ def test_what_was_written_is_read_whatever_a_tenant_is_called(tenant_id: str) ->
         f"events/tenant_id=acme/../date=2026-01-31/batch-000000000007-{DIGEST}.parquet",
         f"events/tenant_id=a%2fb/date=2026-01-31/batch-000000000007-{DIGEST}.parquet",
         f"events/tenant_id=/date=2026-01-31/batch-000000000007-{DIGEST}.parquet",
+        f"events/tenant_id=sha256+{DIGEST[1:]}/date=2026-01-31/batch-000000000007-{DIGEST}.parquet",
         f"events/tenant_id=acme/date=2026-02-31/batch-000000000007-{DIGEST}.parquet",
         f"events/tenant_id=acme/date=2026-01-31/batch-000000000008-{DIGEST}.parquet",
         f"events/tenant_id=acme/date=2026-01-31/batch-000000000007-{'0' * 64}.parquet",

@@ -20,6 +20,9 @@ PENDING: Final = "_lake/pending"
 POSITIONS: Final = "_lake/positions"
 EVENTS: Final = "events"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_LONGEST_NAME: Final = 255 - len("tenant_id=")
+"""What file systems leave of a name, in bytes; many letters take six of them or more when they are quoted."""
+_LONG_TENANT: Final = re.compile(r"sha256\+[0-9a-f]{64}")
 _EVENT_PATH: Final = re.compile(rf"{EVENTS}/tenant_id=([^/]+)/date=([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})/[^/]+")
 
 
@@ -176,7 +179,17 @@ def pending_path(batch: int, sha256: str) -> str:
 
 def event_path(batch: int, sha256: str, *, tenant_id: str, date: str) -> str:
     """Where a file of events stands, by tenant and by the date on which the log took them."""
-    return f"{EVENTS}/tenant_id={quote(tenant_id, safe='')}/date={date}/batch-{batch:012d}-{sha256}.parquet"
+    return _event_path(batch, sha256, tenant=_tenant_name(tenant_id), date=date)
+
+
+def _event_path(batch: int, sha256: str, *, tenant: str, date: str) -> str:
+    return f"{EVENTS}/tenant_id={tenant}/date={date}/batch-{batch:012d}-{sha256}.parquet"
+
+
+def _tenant_name(tenant_id: str) -> str:
+    """As a part of a path; a digest of what is too long for one, which no quoted name looks like."""
+    quoted = quote(tenant_id, safe="")
+    return quoted if len(quoted) <= _LONGEST_NAME else f"sha256+{sha256_hex(tenant_id.encode())}"
 
 
 def is_event_path(path: str, batch: int, sha256: str) -> bool:
@@ -184,12 +197,15 @@ def is_event_path(path: str, batch: int, sha256: str) -> bool:
     found = _EVENT_PATH.fullmatch(path)
     if found is None:
         return False
-    tenant_id, date = unquote(found[1]), found[2]
+    tenant, date = found[1], found[2]
     try:
         calendar_date.fromisoformat(date)
     except ValueError:
         return False
-    return path == event_path(batch, sha256, tenant_id=tenant_id, date=date)
+    # Quoted whatever its length: where names may be longer, earlier releases wrote them.
+    if tenant != quote(unquote(tenant), safe="") and _LONG_TENANT.fullmatch(tenant) is None:
+        return False
+    return path == _event_path(batch, sha256, tenant=tenant, date=date)
 
 
 def positions_path(batch: int, sha256: str) -> str:
