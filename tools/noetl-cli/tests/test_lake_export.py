@@ -69,8 +69,8 @@ class DisturbedLake(DirectoryLake):
     def create(self, path: str, data: bytes) -> None:
         self._change(lambda: super(DisturbedLake, self).create(path, data))
 
-    def move(self, path: str, target: str) -> None:
-        self._change(lambda: super(DisturbedLake, self).move(path, target))
+    def move(self, path: str, target: str, *, size: int) -> None:
+        self._change(lambda: super(DisturbedLake, self).move(path, target, size=size))
 
     def remove(self, path: str) -> None:
         self._change(lambda: super(DisturbedLake, self).remove(path))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from noetl_core.errors import AlreadyExists, Corrupt, InvalidInput
+from noetl_core.errors import AlreadyExists, Corrupt, InvalidInput, Unavailable
 from noetl_core.ports.lake import LakeFiles
 
 from noetl_adapters.payload.buckets import SCHEMES, open_bucket
 from noetl_adapters.payload.durable_files import DurableDirectories, NewFile, sync_directory
 from noetl_adapters.payload.fsspec_bucket import FsspecBucket
 
+COPY_SECONDS = 60.0
+"""For the copy of one file, within one account."""
+
+_LOOK_SECONDS = 0.2
 _TEMPORARY = ".tmp-"
 _CLAIM = ".claim-"
 
@@ -44,14 +49,13 @@ class DirectoryLake:
             aside.unlink(missing_ok=True)
         sync_directory(target.parent)
 
-    def move(self, path: str, target: str) -> None:
+    def move(self, path: str, target: str, *, size: int) -> None:
         """Renamed at once."""
         place = self._target(target)
         try:
             (self._root / path).replace(place)
         except FileNotFoundError:
-            if not place.exists():
-                raise Corrupt(f"the lake lost {path}, which was to become {target}") from None
+            _require_whole(self, path, target, size)
         sync_directory(place.parent)
 
     def read(self, path: str) -> bytes:
@@ -113,14 +117,24 @@ class BucketLake:
         except FileExistsError as exc:
             raise AlreadyExists(f"another export has written {path}") from exc
 
-    def move(self, path: str, target: str) -> None:
-        """Copied by the server, then removed; whoever is stopped in between copies the same bytes again."""
-        try:
-            self._bucket.copy(path, target)
-        except FileNotFoundError:
-            if target not in self._bucket.list_keys(target.rpartition("/")[0]):
-                raise Corrupt(f"the lake lost {path}, which was to become {target}") from None
+    def move(self, path: str, target: str, *, size: int) -> None:
+        """Copied by the server, then removed; whoever is stopped in between goes on with what is there."""
+        # A copy that is whole is never begun again: another export may be about to remove what it would be made from.
+        if not _is_whole(self, target, size):
+            try:
+                self._bucket.copy(path, target)
+            except FileNotFoundError:
+                _require_whole(self, path, target, size)
+            self._wait_for_copy(target, size)
         self._bucket.remove(path)
+
+    def _wait_for_copy(self, target: str, size: int) -> None:
+        """Azure may answer when a copy has only begun, and shows nothing of it until it is done."""
+        give_up = time.monotonic() + COPY_SECONDS
+        while not _is_whole(self, target, size):
+            if time.monotonic() > give_up:
+                raise Unavailable(f"{target} is being copied still; the next export goes on with it")
+            time.sleep(_LOOK_SECONDS)
 
     def read(self, path: str) -> bytes:
         """All of an object."""
@@ -152,6 +166,24 @@ def open_lake(place: str, environment: Mapping[str, str]) -> LakeFiles:
     if scheme not in ("", "file"):
         raise InvalidInput(f"a lake is a directory or an address that begins with {', '.join(SCHEMES)}, not {place!r}")
     return DirectoryLake(Path(urlsplit(place).path if scheme else place).absolute())
+
+
+def _is_whole(files: LakeFiles, path: str, size: int) -> bool:
+    """Its name holds the digest of its bytes, so all that it may lack is an end."""
+    try:
+        return files.size(path) == size
+    except FileNotFoundError:
+        return False
+
+
+def _require_whole(files: LakeFiles, path: str, target: str, size: int) -> None:
+    """Nothing waits to be moved any more: it must have got its place."""
+    try:
+        found = files.size(target)
+    except FileNotFoundError:
+        raise Corrupt(f"the lake lost {path}, which was to become {target}") from None
+    if found != size:
+        raise Corrupt(f"{target}: its bytes are not those that were written, {found} and not {size} of them")
 
 
 def _beside(target: Path, kind: str) -> Path:

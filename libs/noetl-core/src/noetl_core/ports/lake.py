@@ -37,8 +37,11 @@ class LakeFiles(Protocol):
         """What somebody was stopped while writing, or writes now; never among those that `list` gives."""
         ...
 
-    def move(self, path: str, target: str) -> None:
-        """Give a file its place; harmless when it stands there already. Raises `Corrupt` if it is nowhere."""
+    def move(self, path: str, target: str, *, size: int) -> None:
+        """Give a file of so many bytes its place; harmless when it stands there already.
+
+        Raises `Corrupt` if it is nowhere, or not whole, and `Unavailable` if it may come there yet.
+        """
         ...
 
     def remove(self, path: str) -> None:

@@ -240,7 +240,7 @@ class LakeExport:
 
     def _give_places(self, manifest: Manifest) -> None:
         for file in manifest.all_files:
-            self._files.move(pending_path(manifest.batch, file.sha256), file.path)
+            self._files.move(pending_path(manifest.batch, file.sha256), file.path, size=file.bytes)
 
 
 def scope_name(scope: Scope | None) -> str:
