@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -515,6 +516,45 @@ class DiesAfterTheManifestOf(DirectoryLake):
             raise Killed
 
 
+async def test_what_was_committed_before_an_export_and_seen_long_after_it_is_found_when_all_heads_are_compared(
+    tmp_path: Path,
+) -> None:
+    """As a commit that waited for a standby while nothing else did."""
+    clock = Clock()
+    log, lake = InMemoryEventLog(clock=clock), DirectoryLake(tmp_path)
+    seen, unseen = await start(log, scope=ACME), await start(log, scope=ACME)
+    hidden = log.streams.pop(unseen)
+    clock.now += timedelta(minutes=1)
+    await export(log, lake)
+    log.streams[unseen] = hidden
+    events = []
+    for hours in (10, 20, 30):
+        clock.now += timedelta(hours=10)
+        await append_notes(log, seen, f"{hours} hours later", 1)
+        events.append((await export(log, lake)).events)
+
+    assert events == [1, 1, 2]
+    assert_whole(tmp_path, log)
+    compared = [Manifest.from_bytes(lake.read(path)).compared_at for path in lake.list(MANIFESTS)]
+    assert compared[0] == compared[1] == compared[2]
+    assert compared[3] is not None
+    assert compared[0] is not None
+    assert compared[3] > compared[0]
+
+
+async def test_a_log_that_another_server_has_while_its_heads_are_listed_is_not_taken_for_one(tmp_path: Path) -> None:
+    log = await some_log()
+
+    class Promoted(SeenBy):
+        async def list_streams(self, scope: Scope | None, **which: Any) -> StreamPage:
+            page = await super().list_streams(scope, **which)
+            log.log_branch = "2"
+            return page
+
+    with pytest.raises(Unavailable, match="run the export again"):
+        await LakeExport(DirectoryLake(tmp_path), ParquetEvents(), scope=None).look(Promoted(log, ACME))
+
+
 async def append_notes(log: InMemoryEventLog, execution_id: int, name: str, number: int) -> None:
     for key in range(number):
         await log.append(request(execution_id, note(f"{name} {key}"), scope=ACME))
@@ -525,7 +565,7 @@ async def test_a_lake_of_a_release_that_knew_no_checksums_is_added_to(tmp_path: 
     await export(log, lake)
     for path in lake.list(MANIFESTS):
         fields = json.loads(lake.read(path))
-        del fields["checksums"], fields["log_branch"]
+        del fields["checksums"], fields["log_branch"], fields["compared_at"]
         previous = fields["previous_sha256"] and sha256_hex(lake.read(manifest_path(fields["batch"] - 1)))
         lake.write(path, encode({**fields, "previous_sha256": previous}))
     for execution_id, stream in list(log.streams.items()):

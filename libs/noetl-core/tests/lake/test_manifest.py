@@ -27,6 +27,7 @@ def manifest(path: str = "", *, positions: str = "") -> Manifest:
         positions={1: Position(version=3, checksum=DIGEST), 2: Position(version=1)},
         positions_file=file_at(positions or positions_path(7, DIGEST)),
         scanned_to=datetime(2026, 1, 31, tzinfo=UTC),
+        compared_at=datetime(2026, 1, 30, tzinfo=UTC),
         log_branch="a/1/0",
         previous_sha256=DIGEST,
     )
@@ -107,6 +108,7 @@ def test_positions_stand_where_an_export_puts_them(path: str) -> None:
         ("checksums", {"1": "../x"}),
         ("checksums", None),
         ("positions_file", "positions"),
+        ("compared_at", "yesterday"),
         ("scanned_to", 5),
         ("scanned_to", "yesterday"),
         ("previous_sha256", 5),
@@ -122,7 +124,7 @@ def test_a_field_of_another_type_is_refused(field: str, value: Any) -> None:
 
 def test_a_manifest_of_a_release_that_knew_no_checksums_is_read() -> None:
     fields = json.loads(manifest().to_bytes())
-    del fields["checksums"], fields["log_branch"]
+    del fields["checksums"], fields["log_branch"], fields["compared_at"]
 
     read = Manifest.from_bytes(json.dumps(fields).encode())
 

@@ -63,7 +63,9 @@ class Manifest:
     positions_file: LakeFile | None = None
     """The same of all executions so far, now and then, so that nobody has to read every manifest."""
     scanned_to: datetime | None = None
-    """Every head that moved before this time is in the lake; None within a run."""
+    """Every head that had moved before this time, and could be seen then, is in the lake; None within a run."""
+    compared_at: datetime | None = None
+    """When all heads were looked at last, whenever they moved; None within a run, and where nobody said."""
     log_branch: str = ""
     """Of the log that the events are from; empty if nobody said."""
     previous_sha256: str = ""
@@ -91,6 +93,7 @@ class Manifest:
                 "positions_file": self.positions_file.to_json() if self.positions_file else None,
                 "log_branch": self.log_branch,
                 "scanned_to": format_time(self.scanned_to) if self.scanned_to else None,
+                "compared_at": format_time(self.compared_at) if self.compared_at else None,
                 "previous_sha256": self.previous_sha256,
             }
         )
@@ -109,6 +112,7 @@ class Manifest:
                 positions=_positions(fields["positions"], fields.get("checksums", {})),
                 positions_file=_file(fields["positions_file"]) if fields["positions_file"] is not None else None,
                 scanned_to=parse_time(fields["scanned_to"]) if fields["scanned_to"] is not None else None,
+                compared_at=parse_time(fields["compared_at"]) if fields.get("compared_at") is not None else None,
                 log_branch=_text(fields.get("log_branch", "")),
                 previous_sha256=_digest(fields["previous_sha256"]) if fields["previous_sha256"] != "" else "",
             )
@@ -134,6 +138,7 @@ class Progress:
     next_batch: int = 1
     positions: Mapping[int, Position] = field(default_factory=dict)
     scanned_to: datetime | None = None
+    compared_at: datetime | None = None
     log_branch: str = ""
     """That the last batch was from."""
     last_sha256: str = ""
@@ -155,6 +160,7 @@ def follow(progress: Progress, data: bytes, *, known: Mapping[int, Position] | N
         next_batch=manifest.batch + 1,
         positions=positions,
         scanned_to=manifest.scanned_to or scanned_before,
+        compared_at=manifest.compared_at or progress.compared_at,
         log_branch=manifest.log_branch,
         last_sha256=sha256_hex(data),
     )

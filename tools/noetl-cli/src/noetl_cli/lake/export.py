@@ -40,10 +40,12 @@ from noetl_core.lake.slices import (
 )
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.lake import LakeFiles, LakeFormat, SliceWriter
-from noetl_core.ports.streams import Streams
+from noetl_core.ports.streams import StreamPage, Streams
 
 OVERLAP: Final = timedelta(seconds=15)
-"""Transactions last at most 5 s, so no head that committed late can hide behind this."""
+"""Transactions last at most 5 s, so no head can hide behind this but one whose commit had to wait."""
+COMPARE_ALL_EVERY: Final = timedelta(days=1)
+"""A commit waits for a synchronous standby as long as that is away: no timeout ends it, so no overlap is enough."""
 BATCH_EVENTS: Final = 20_000
 BATCHES_BETWEEN_POSITIONS: Final = 64
 _PAGE: Final = 1000
@@ -75,6 +77,8 @@ class Missing:
     ranges: Sequence[VersionRange]
     seen_at: datetime
     """Of the database, before the first head was read."""
+    compared_at: datetime | None
+    """The same of the last time that all heads were read."""
     log_branch: str
     """That the heads are of."""
 
@@ -106,22 +110,30 @@ class LakeExport:
 
     async def look(self, streams: Streams) -> Missing:
         """Finish what a run before has left, and find what is new in the log as it is now."""
-        progress = self._resume(scope_name(await self._whose(streams)))
-        since = progress.scanned_to - OVERLAP if progress.scanned_to else None
-        page = await streams.list_streams(self._scope, moved_since=since, limit=_PAGE)
-        if since is not None and page.log_branch != progress.log_branch:
-            # What the log may have lost has not moved since: all of it is compared, and not what is new alone.
-            since, page = None, await streams.list_streams(self._scope, limit=_PAGE)
-        seen_at, branch, ranges = page.now, page.log_branch, missing_ranges(page.heads, progress.positions)
-        known = {head.execution_id for head in page.heads}
-        while page.more and page.heads:
-            after = page.heads[-1].execution_id
+        asked = await streams.list_streams(self._scope, limit=1)
+        # A lake of all tenants is one that saw all of them: a token may be bound to its own, without being asked.
+        progress = self._resume(scope_name(asked.scope or self._scope))
+        since = _moved_since(progress, asked)
+        ranges: list[VersionRange] = []
+        known: set[int] = set()
+        after, more = 0, True
+        while more:
             page = await streams.list_streams(self._scope, after=after, moved_since=since, limit=_PAGE)
+            if page.log_branch != asked.log_branch:
+                raise Unavailable("another server has the log since its heads were listed: run the export again")
             ranges += missing_ranges(page.heads, progress.positions)
             known.update(head.execution_id for head in page.heads)
+            if more := page.more and bool(page.heads):
+                after = page.heads[-1].execution_id
         if since is None:
             check_known(progress.positions, known)
-        return Missing(progress=progress, ranges=ranges, seen_at=seen_at, log_branch=branch)
+        return Missing(
+            progress=progress,
+            ranges=ranges,
+            seen_at=asked.now,
+            compared_at=asked.now if since is None else progress.compared_at,
+            log_branch=asked.log_branch,
+        )
 
     async def run(self, missing: Missing, writer: SliceWriter) -> Exported:
         """Bring the lake up to what was seen; raises `AlreadyExists` if another export does the same.
@@ -147,6 +159,7 @@ class LakeExport:
                     positions=positions_after(one, written),
                     log_branch=missing.log_branch,
                     scanned_to=None if left else missing.seen_at,
+                    compared_at=None if left else missing.compared_at,
                     previous_sha256=progress.last_sha256,
                 )
                 progress = self._commit(progress, manifest)
@@ -157,10 +170,6 @@ class LakeExport:
                 task.cancel()
             await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
         return done
-
-    async def _whose(self, streams: Streams) -> Scope | None:
-        """What was asked for, or what the token is bound to: a lake of all tenants is one that saw all of them."""
-        return (await streams.list_streams(self._scope, limit=1)).scope or self._scope
 
     def _resume(self, scope: str) -> Progress:
         """From the last positions that were written, and the manifests since."""
@@ -246,6 +255,17 @@ class LakeExport:
 def scope_name(scope: Scope | None) -> str:
     """Whose events a lake holds."""
     return "*" if scope is None else f"{scope.tenant_id}/{scope.organization_id}"
+
+
+def _moved_since(progress: Progress, log: StreamPage) -> datetime | None:
+    """Which heads have to be looked at; None for all of them."""
+    if progress.scanned_to is None or progress.compared_at is None:
+        return None
+    if log.log_branch != progress.log_branch:
+        return None  # what the log may have lost has not moved since
+    if log.now - progress.compared_at >= COMPARE_ALL_EVERY:
+        return None
+    return progress.scanned_to - OVERLAP
 
 
 def _last_with_positions(files: LakeFiles, paths: Sequence[str]) -> int:
