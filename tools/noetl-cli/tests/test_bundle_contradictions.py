@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from noetl_cli.verify.check_bundle import check_bundle
+from noetl_cli.verify.bundle_report import bundle_report
+from noetl_cli.verify.check_bundle import CheckedBundle, check_bundle
+from noetl_cli.verify.report_formats import FORMATS
 from noetl_core.canonical import decode, encode
 from noetl_core.evidence.bundle import FILES, INDEX, PAYLOADS, artifact, index_document
 from noetl_core.evidence.documents import payload_summary
@@ -32,7 +35,7 @@ class Bundle:
         file = self.directory / FILES[role]
         document: Any = decode(file.read_bytes())
         change(document)
-        file.write_bytes(encode(document) + b"\n")
+        file.write_bytes(json.dumps(document).encode() + b"\n")
 
     def edit_payloads(self, change: Callable[[list[Any]], None]) -> None:
         """Change what is said of payloads, and the summary of it."""
@@ -51,12 +54,16 @@ class Bundle:
 
     def codes(self) -> set[str]:
         """What is found when everything has been digested anew."""
+        return {one.code for one in self.checked().findings}
+
+    def checked(self) -> CheckedBundle:
+        """The same, in full."""
         roles = {path: role for role, path in FILES.items()}
         files = [file for file in self.directory.rglob("*") if file.is_file() and file.name != INDEX]
         paths = {file.relative_to(self.directory).as_posix(): file.read_bytes() for file in files}
         listed = [artifact(roles.get(path, "payload"), path, data) for path, data in paths.items()]
         (self.directory / INDEX).write_bytes(encode(index_document(listed)) + b"\n")
-        return {one.code for one in check_bundle(self.directory).findings}
+        return check_bundle(self.directory)
 
 
 @pytest.fixture
@@ -143,6 +150,51 @@ def test_whose_it_is_and_when_and_whether_it_holds_is_said_once(
     bundle.edit(role, change)
 
     assert code in bundle.codes()
+
+
+@pytest.mark.parametrize("version", ["abc", None, [1], {}, 1.5, True])
+def test_a_row_that_somebody_added_is_named_whatever_version_it_has(bundle: Bundle, version: Any) -> None:
+    def add(document: Any) -> None:
+        rows = document["rows"]["commands"]
+        rows.append({**rows[-1], "command_id": "zzz", "stream_version": version})
+
+    bundle.edit("live_rows", add)
+
+    assert {"live_rows", "row.shape", "parity.row_removed"} <= bundle.codes()
+
+
+@pytest.mark.parametrize("depth", [129, 500, 960, 985, 990])
+@pytest.mark.parametrize(
+    ("role", "path"),
+    [
+        ("live_rows", ("adapter",)),
+        ("live_rows", ("rows", "commands", 0, "trace")),
+        ("replay", ("payloads", 0, "status")),
+        ("replay", ("payload_summary",)),
+        ("report", ("verdict", "x")),
+        ("manifest", ("program",)),
+    ],
+)
+def test_what_is_nested_too_deep_to_be_spelt_is_found_beside_everything_else(
+    bundle: Bundle, role: str, path: tuple[Any, ...], depth: int
+) -> None:
+    bundle.edit("manifest", lambda one: one.update(ended_at=one["started_at"]))
+
+    def change(document: Any) -> None:
+        for name in path[:-1]:
+            document = document[name]
+        document[path[-1]] = "here"
+
+    bundle.edit(role, change)
+    file = bundle.directory / FILES[role]
+    file.write_bytes(file.read_bytes().replace(b'"here"', b"[" * depth + b"]" * depth))
+
+    checked = bundle.checked()
+    codes = {one.code for one in checked.findings}
+    assert role in codes
+    assert role == "manifest" or "manifest.steps" in codes
+    for spell in FORMATS.values():
+        assert "DOES NOT HOLD" in spell(bundle_report(checked))
 
 
 @pytest.mark.parametrize("ended_before", [True, False])

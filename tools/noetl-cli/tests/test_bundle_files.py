@@ -6,17 +6,20 @@ import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from noetl_cli.__main__ import run
+from noetl_cli.verify import bundle_files
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_core.errors import InvalidInput
 from noetl_core.evidence.bundle import FILES, INDEX
 from noetl_testkit.verifying import Scene
 
 SECONDS = 30
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -85,6 +88,81 @@ def test_events_behind_a_link_are_not_read(bundle: Path) -> None:
 
     assert checked.evidence is not None
     assert checked.evidence.events == []
+
+
+def a_link(place: Path) -> None:
+    place.symlink_to("/etc/passwd")
+
+
+def a_link_to_a_directory(place: Path) -> None:
+    place.symlink_to("/etc")
+
+
+def a_loop(place: Path) -> None:
+    place.symlink_to(place.name)
+
+
+def a_pipe(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def an_empty_directory(place: Path) -> None:
+    place.mkdir()
+
+
+@pytest.mark.parametrize("below", ["more", "payloads/more"])
+@pytest.mark.parametrize("put", [a_link, a_link_to_a_directory, a_loop, a_pipe, an_empty_directory])
+def test_what_is_there_besides_and_is_no_file_is_named(bundle: Path, below: str, put: Callable[[Path], None]) -> None:
+    put(bundle / below)
+
+    (found,) = check_bundle(bundle).findings
+    assert (found.code, found.message.split()[0]) == ("bundle.unlisted", below)
+
+
+@pytest.mark.parametrize(("depth", "name"), [(60, "x" * 100), (1500, "x")])
+def test_directories_without_end_are_named_and_not_entered(bundle: Path, depth: int, name: str) -> None:
+    place = os.open(bundle, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=place)
+        inside = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inside
+    os.close(place)
+
+    try:
+        assert [one.code for one in check_bundle(bundle).findings] == ["bundle.unlisted"]
+    finally:
+        subprocess.run(["rm", "-rf", str(bundle)], check=True)  # which knows how to remove them
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o444, 0o111])
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every directory")
+def test_a_directory_that_may_not_be_entered_is_named(bundle: Path, mode: int) -> None:
+    (bundle / "payloads").chmod(mode)
+
+    try:
+        codes = {one.code for one in check_bundle(bundle).findings}
+    finally:
+        (bundle / "payloads").chmod(0o700)
+    assert "bundle.missing" in codes
+
+
+@pytest.mark.parametrize("name", ["more", FILES["replay"], FILES["events"]])
+def test_a_file_larger_than_all_memory_is_named(bundle: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle_files, "MAX_DOCUMENT", 64 * MIB)
+    monkeypatch.setattr(bundle_files, "MAX_LINE", 4 * MIB)
+    with (bundle / name).open("wb") as file:
+        file.truncate(1024 * MIB)
+
+    tracemalloc.start()
+    try:
+        findings = check_bundle(bundle).findings
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert held < 64 * MIB
+    assert ("bundle.unlisted" if name == "more" else "bundle.changed") in {one.code for one in findings}
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

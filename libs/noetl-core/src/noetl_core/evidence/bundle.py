@@ -107,8 +107,11 @@ def index_document(artifacts: Iterable[Artifact]) -> JsonObject:
     }
 
 
-def check_index(index: Any, found: Sequence[Artifact]) -> list[Finding]:
-    """The index has its shape and its roles, and says of every file what it is; `found` is what is there, by path."""
+def check_index(index: Any, found: Sequence[Artifact], others: Iterable[str] = ()) -> list[Finding]:
+    """The index has its shape and its roles, and says of every file what it is; `found` is what is there, by path.
+
+    `others` are paths of what is there and no file that can be read: nothing of it is looked at.
+    """
     if wrong := strict.problems(index, INDEX_SHAPE, "index"):
         return [_about("index", one) for one in wrong]
     findings: list[Finding] = []
@@ -135,6 +138,11 @@ def check_index(index: Any, found: Sequence[Artifact]) -> list[Finding]:
             told = f"{path} has {actual.size} bytes with digest {actual.sha256}, not {wanted.size} with {wanted.sha256}"
             findings.append(_about("bundle.changed", told))
     findings += [_about("bundle.unlisted", f"{path} is in no index") for path in sorted(there.keys() - by_path.keys())]
+    findings += [
+        _about("bundle.unlisted", f"{path} is in no index, and is no file that can be read")
+        for path in others
+        if path not in by_path
+    ]
     return findings
 
 

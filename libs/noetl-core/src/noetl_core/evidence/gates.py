@@ -101,12 +101,12 @@ class Evidence:
         )
         try:
             rows = rows_of(document["rows"])
-        except (KeyError, TypeError):
+            for surface in Surface:
+                for key in in_order(rows[surface]):
+                    row = dict(rows[surface][key])
+                    live.add(StoredRow(execution_id=self.execution_id, surface=surface, key=key, data=encode(row)))
+        except (KeyError, TypeError, NoetlError):
             return None
-        for surface in Surface:
-            for key in in_order(rows[surface]):
-                row = dict(rows[surface][key])
-                live.add(StoredRow(execution_id=self.execution_id, surface=surface, key=key, data=encode(row)))
         return live
 
 
@@ -319,11 +319,16 @@ GATES: Final[Mapping[str, Gate]] = {
 
 
 def judge(gate: str, evidence: Evidence) -> list[Finding]:
-    """What one gate finds; whatever else goes wrong in it is a finding too, since documents are anybody's."""
+    """What one gate finds."""
+    return guarded(gate, lambda: GATES[gate](evidence))
+
+
+def guarded(code: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a check finds; whatever else goes wrong in it is a finding too, since documents are anybody's."""
     try:
-        return GATES[gate](evidence)
-    except (NoetlError, KeyError, TypeError, ValueError, AttributeError) as exc:
-        return [_about(gate, f"the evidence cannot be judged: {type(exc).__name__}: {exc}")]
+        return check()
+    except (NoetlError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as exc:
+        return [_about(code, f"the evidence cannot be judged: {type(exc).__name__}: {exc}")]
 
 
 def _payloads(document: Mapping[str, Any]) -> list[dict[str, Any]]:

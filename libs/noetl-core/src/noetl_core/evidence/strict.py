@@ -14,6 +14,8 @@ Spec = Callable[[Any, str], Iterator[str]]
 """Tells what is wrong with a value at a place."""
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SHOWN: Final = 200
+"""Characters of a value that is not what it should be."""
 _DIGITS: Final = re.compile(r"[1-9][0-9]{0,18}")
 """Ids have 63 bits; thousands of digits are nothing that Python makes a number of."""
 
@@ -81,7 +83,7 @@ def only(*values: Any) -> Spec:
 
     def check(value: Any, at: str) -> Iterator[str]:
         if not any(type(value) is type(one) and value == one for one in values):
-            yield f"{at} is {value!r}, not {' or '.join(map(repr, values))}"
+            yield f"{at} is {_shown(value)}, not {' or '.join(map(repr, values))}"
 
     return check
 
@@ -153,6 +155,14 @@ def problems(document: Any, spec: Spec, name: str) -> list[str]:
     """All that is wrong with a document."""
     told: Iterable[str] = spec(document, name)
     return list(told)
+
+
+def _shown(value: Any) -> str:
+    """The value itself if it is short; what is nested may be so deep that nobody can spell it."""
+    if isinstance(value, dict | list):
+        return _kind(value)
+    told = repr(value)
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
 
 
 def _kind(value: Any) -> str:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Final
 
 from noetl_core.canonical import decode, encode, sha256_hex
 from noetl_core.errors import InvalidInput, NoetlError
 from noetl_core.evidence.bundle import FILES, INDEX, PAYLOAD, PAYLOADS, Artifact, artifact, index_document
+
+MAX_DOCUMENT: Final = 1024 * 1024 * 1024
+"""Bytes of a document that is read as a whole: whoever made a larger one could not have held it either."""
+MAX_LINE: Final = 64 * 1024 * 1024
+"""Bytes of an event's line: no message could have brought a larger one."""
 
 
 class BundleWriter:
@@ -87,7 +94,7 @@ def write_report(file: Path, text: str) -> None:
             aside.unlink()
 
 
-def open_file(file: Path) -> BinaryIO | None:
+def open_file(file: Path) -> BufferedReader | None:
     """A file of a bundle, if it is one: a link leads out of it, and a pipe or a device may never end.
 
     It is looked at when it is open, so that nobody can put something else in its place between the two.
@@ -112,13 +119,40 @@ class BundleReader:
             raise InvalidInput(f"{directory} is no evidence: it has no {INDEX}")
         self._index = index
 
-    def found(self) -> Iterator[Artifact]:
-        """Every file but the index, as it is."""
-        for file in sorted(self._directory.rglob("*")):
-            path = _readable(file.relative_to(self._directory).as_posix())
-            data = self._read(file) if path != INDEX and file.is_file() else None
-            if data is not None:
-                yield artifact(PAYLOAD if path.startswith(PAYLOADS) else "", path, data)
+    def found(self) -> tuple[list[Artifact], list[str]]:
+        """Every file but the index, as it is, and the paths of whatever else is there and belongs to no bundle."""
+        files: list[Artifact] = []
+        others: list[str] = []
+        for path, is_file in sorted(self._entries()):
+            found = self._digested(path) if is_file and path != INDEX else None
+            if found is not None:
+                files.append(found)
+            elif path != INDEX:
+                others.append(_readable(path))
+        return files, others
+
+    def _entries(self, below: str = "") -> Iterator[tuple[str, bool]]:
+        """Paths, and whether each is a file; no deeper than payloads are, since other directories may never end."""
+        try:
+            with os.scandir(self._directory / below) as entries:
+                for entry in entries:
+                    if f"{entry.name}/" == PAYLOADS and not below and entry.is_dir(follow_symlinks=False):
+                        yield from self._entries(PAYLOADS)
+                    else:
+                        yield below + entry.name, entry.is_file(follow_symlinks=False)
+        except OSError:  # a directory that may not be looked into
+            yield below or ".", False
+
+    def _digested(self, path: str) -> Artifact | None:
+        """Piece by piece, since anybody's file may be larger than all memory."""
+        file = open_file(self._directory / path)
+        if file is None:
+            return None
+        with file, suppress(OSError):
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            role = PAYLOAD if path.startswith(PAYLOADS) else ""
+            return Artifact(role=role, path=_readable(path), size=file.tell(), sha256=sha256)
+        return None
 
     def index_sha256(self) -> str:
         """What names the whole bundle."""
@@ -138,21 +172,27 @@ class BundleReader:
         if file is None:
             return
         with file, suppress(OSError):
-            for line in file:
+            while line := file.readline(MAX_LINE):
                 yield line.rstrip(b"\n")
+                if len(line) == MAX_LINE:
+                    return  # that was no event, and nobody knows where the next one begins
 
     def _read(self, path: Path) -> bytes | None:
         file = open_file(path)
         if file is None:
             return None
         with file, suppress(OSError):
-            return file.read()
+            size = os.fstat(file.fileno()).st_size
+            return file.read(size) if size <= MAX_DOCUMENT else None
         return None
 
 
 def _decoded(data: bytes | None) -> Any:
+    """What bytes say; nothing if it is nested deeper than anything that can be spelt again, and so compared."""
     try:
-        return None if data is None else decode(data)
+        value = None if data is None else decode(data)
+        encode(value)
+        return value
     except NoetlError:
         return None
 

@@ -24,7 +24,7 @@ from noetl_core.evidence.bundle import (
 from noetl_core.evidence.chain import Head
 from noetl_core.evidence.documents import SCHEMA
 from noetl_core.evidence.findings import Finding
-from noetl_core.evidence.gates import Evidence, PayloadFile, judge
+from noetl_core.evidence.gates import Evidence, PayloadFile, guarded, judge
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.replay.event_lines import read_event_line
 
@@ -67,10 +67,10 @@ def check_bundle(directory: Path, *, index_sha256: str | None = None) -> Checked
     """Every gate again, from the files alone; `index_sha256` is what somebody was told when it was made."""
     reader = BundleReader(directory)
     checked = CheckedBundle(index_sha256=reader.index_sha256())
-    there = list(reader.found())
+    there, others = reader.found()
     index = checked.index = reader.index()
     checked.files = there
-    checked.found["artifact_index"] = check_index(index, there)
+    checked.found["artifact_index"] = check_index(index, there, others)
     if index_sha256 is not None and index_sha256 != checked.index_sha256:
         told = f"the index has digest {checked.index_sha256}, not {index_sha256}: this is another bundle"
         checked.found["artifact_index"].append(Finding(code="bundle.another", message=told))
@@ -103,12 +103,11 @@ def check_bundle(directory: Path, *, index_sha256: str | None = None) -> Checked
         asks_projector=manifest["config"]["projector"],
         schema=manifest["schema_version"],
     )
-    checked.found["manifest"] += check_subject(manifest, evidence)
+    checked.found["manifest"] += guarded("manifest", lambda: check_subject(manifest, evidence))
     for gate in gate_names():
         checked.found[gate] = judge(gate, evidence)
     checked.found["fetch"] = [*unreadable, *checked.found["fetch"]]
-    checked.verdict = evidence.verdict()
-    checked.found["report"] = _check_report(reader.document("report"), checked.verdict, evidence)
+    checked.found["report"] = guarded("report", lambda: _check_report(reader.document("report"), checked, evidence))
     return checked
 
 
@@ -137,8 +136,9 @@ def _version_of(document: Any) -> int:
     return version if type(version) is int else 0
 
 
-def _check_report(report: Any, verdict: Verdict, evidence: Evidence) -> list[Finding]:
-    """The report says what the files give."""
+def _check_report(report: Any, checked: CheckedBundle, evidence: Evidence) -> list[Finding]:
+    """The report says what the files give, which is the verdict."""
+    verdict = checked.verdict = evidence.verdict()
     if wrong := evidence.problems("report", report):
         return [Finding(code="report", message=one) for one in wrong]
     again = verdict.to_json()
