@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
+from noetl_cli.verify import make_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_contracts.clients import find_payloads
 from noetl_testkit.histories import (
@@ -79,3 +81,23 @@ async def test_what_does_not_come_along_is_read_all_the_same_unless_it_is_large(
 
     assert [one.code for one in made.findings] == ["payload.corrupt"]
     assert sorted(scene.payloads.fetched) == sorted([WORKLOAD.sha256, damaged.sha256])
+
+
+@pytest.mark.parametrize("looks", range(1, 8))
+async def test_a_clock_that_is_set_back_on_the_way_is_no_contradiction(
+    tmp_path: Path, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SetBack(datetime):
+        """By two seconds, after some looks at it."""
+
+        left = looks
+
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> SetBack:
+            cls.left -= 1
+            return super().now(tz) - timedelta(seconds=2 if cls.left < 0 else 0)
+
+    monkeypatch.setattr(make_bundle, "datetime", SetBack)
+
+    assert (await Scene().verify(tmp_path / "bundle")).findings == []
+    assert check_bundle(tmp_path / "bundle").findings == []

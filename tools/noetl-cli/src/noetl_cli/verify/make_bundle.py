@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version as version_of
 from typing import Any, Final
 
@@ -67,20 +68,25 @@ class Steps:
 
     def __init__(self) -> None:
         self.started_at = datetime.now(UTC)
+        self._began = time.monotonic()
         self.done: list[JsonObject] = []
         self.found: dict[str, list[Finding]] = {}
+
+    def now(self) -> datetime:
+        """By what has passed since the beginning: the host's clock may be set back while the evidence is made."""
+        return self.started_at + timedelta(seconds=time.monotonic() - self._began)
 
     @contextmanager
     def step(self, name: str) -> Iterator[list[Finding]]:
         """Whatever is put into the list makes the step a failure."""
-        started_at, found = datetime.now(UTC), list[Finding]()
+        started_at, found = self.now(), list[Finding]()
         yield found
         self.found[name] = found
         self.done.append(
             {
                 "name": name,
                 "started_at": format_time(started_at),
-                "duration_ms": int((datetime.now(UTC) - started_at).total_seconds() * 1000),
+                "duration_ms": (self.now() - started_at) // timedelta(milliseconds=1),
                 "return_code": 1 if found else 0,
                 "findings": len(found),
             }
@@ -104,7 +110,7 @@ async def make_bundle(clients: Clients, options: Options, writer: BundleWriter) 
         found.extend(judge("fetch", fetched.evidence))
         # What the bytes themselves cannot show, and so no file of the evidence.
         found.extend(one for one in fetched.verified.verdict.findings if one.code in _BESIDE_THE_BYTES)
-    _write_documents(fetched, writer)
+    _write_documents(fetched, writer, exported_at=steps.now())
     for name in STEPS[1:-1]:
         with steps.step(name) as found:
             if name in GATES:
@@ -156,7 +162,7 @@ async def _fetch(clients: Clients, options: Options, writer: BundleWriter) -> _F
     return fetched
 
 
-def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
+def _write_documents(fetched: _Fetched, writer: BundleWriter, *, exported_at: datetime) -> None:
     evidence, head = fetched.evidence, fetched.head
     writer.add("events", b"".join(event_line(event) + b"\n" for event in fetched.events))
     replayed = fetched.verified.check.replayed()
@@ -174,7 +180,7 @@ def _write_documents(fetched: _Fetched, writer: BundleWriter) -> None:
             upcasters=live.upcasters or "",
             columns=live.columns,
             shard_count=live.shard_count,
-            exported_at=datetime.now(UTC),
+            exported_at=exported_at,
         )
         evidence.live_checksums = live_checksums_document(evidence.live_rows)
         writer.add_json("live_rows", evidence.live_rows)
@@ -218,7 +224,7 @@ def _manifest(options: Options, head: StreamHead, steps: Steps, roles: dict[str,
         },
         "head": {"version": head.version, "checksum": head.checksum, "terminal": head.terminal},
         "started_at": format_time(steps.started_at),
-        "ended_at": format_time(datetime.now(UTC)),
+        "ended_at": format_time(steps.now()),
         "steps": [*steps.done],
         "artifacts": {**roles},
         "artifact_index": INDEX,
