@@ -19,6 +19,7 @@ from noetl_core.evidence.documents import payload_summary
 from noetl_core.executions.events import PlaybookCompleted
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.streams import StreamHead
+from noetl_testkit.histories import EXECUTION
 from noetl_testkit.verifying import Evidence, Scene, keep, ref_to
 
 SUMMARY = {"quarantined": [], "quarantined_count": 0}
@@ -46,9 +47,16 @@ class Bundle:
 
         self.edit("replay", both)
 
-    def add_summary(self) -> None:
+    def edit_lines(self, change: Callable[[list[bytes]], None]) -> None:
+        """Change the lines of events."""
+        file = self.directory / FILES["events"]
+        lines = file.read_bytes().splitlines(keepends=True)
+        change(lines)
+        file.write_bytes(b"".join(lines))
+
+    def add_summary(self, **said: Any) -> None:
         """Of a projector, as if it had been asked."""
-        (self.directory / FILES["projector"]).write_bytes(encode(SUMMARY) + b"\n")
+        (self.directory / FILES["projector"]).write_bytes(encode({**SUMMARY, **said}) + b"\n")
         self.edit("manifest", lambda one: one["config"].update(projector=True))
         self.edit("manifest", lambda one: one["artifacts"].update(projector=FILES["projector"]))
 
@@ -124,6 +132,76 @@ def test_a_summary_that_nobody_asked_for_is_none(bundle: Bundle) -> None:
     bundle.edit("manifest", lambda one: one["config"].update(projector=False))
 
     assert bundle.codes() == {"manifest.artifacts", "projector"}
+
+
+@pytest.mark.parametrize(
+    "named", [["EXECUTION"], [["EXECUTION"]], [{"execution_id": "EXECUTION "}], [{"execution_id": ["EXECUTION"]}], [{}]]
+)
+def test_what_a_projector_has_given_up_is_named_by_ids(bundle: Bundle, named: Any) -> None:
+    said = decode(encode(named).replace(b"EXECUTION", str(EXECUTION).encode()))
+    bundle.add_summary(quarantined=said, quarantined_count=0 if type(named[0]) is not dict else 1)
+
+    assert bundle.codes() == {"projector"}
+
+
+@pytest.mark.parametrize("later", [0, 1])
+async def test_events_stand_in_the_order_of_their_versions(
+    tmp_path: Path, later: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    scene.history.add(PlaybookCompleted())
+    head = await scene.evidence.find_stream(None, EXECUTION)
+    last = scene.history.stored[-1 - later]
+
+    async def find_stream(self: Evidence, scope: Scope | None, execution_id: int) -> StreamHead:
+        return replace(head, version=last.stream_version, checksum=last.checksum, terminal=not later)
+
+    monkeypatch.setattr(Evidence, "find_stream", find_stream)
+    assert (await scene.verify(tmp_path / "bundle")).findings == []
+    bundle = Bundle(tmp_path / "bundle")
+    assert bundle.codes() == set()
+
+    bundle.edit_lines(list.reverse)
+
+    assert "event.out_of_order" in bundle.codes()
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        (b"\n", b"\r\n"),
+        (b"{", b"{ "),
+        (b".000000Z", b"Z"),
+        (b'"stream_version":3}', b'"stream_version":3.0}'),
+        (b'"stream_version":3}', b'"stream_version":3e0}'),
+    ],
+)
+def test_events_are_spelt_in_one_way(bundle: Bundle, told: bytes, instead: bytes) -> None:
+    def respell(lines: list[bytes]) -> None:
+        assert told in lines[2]
+        before, _, after = lines[2].rpartition(told) if told != b"{" else lines[2].partition(told)
+        lines[2] = before + instead + after
+
+    bundle.edit_lines(respell)
+
+    assert bundle.codes() & {"event.respelt", "event.unreadable"}
+
+
+@pytest.mark.parametrize("name", ["fetch", "locator", "artifact_index"])
+def test_a_step_is_over_before_the_next_one_begins(bundle: Bundle, name: str) -> None:
+    def longer(manifest: Any) -> None:
+        next(step for step in manifest["steps"] if step["name"] == name)["duration_ms"] += 60_000
+
+    bundle.edit("manifest", longer)
+
+    assert bundle.codes() == {"manifest.steps"}
+
+
+@pytest.mark.parametrize("milliseconds", [2**53 - 1, 10**15])
+def test_a_step_of_any_length_is_judged(bundle: Bundle, milliseconds: int) -> None:
+    bundle.edit("manifest", lambda one: one["steps"][0].update(duration_ms=milliseconds))
+
+    assert bundle.codes() == {"manifest.steps"}
 
 
 @pytest.mark.parametrize(

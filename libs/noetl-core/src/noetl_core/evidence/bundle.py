@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from noetl_core.canonical import JsonObject, sha256_hex
@@ -11,6 +12,7 @@ from noetl_core.evidence import strict
 from noetl_core.evidence.documents import READABLE, SCHEMA
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import GATES, Evidence
+from noetl_core.timestamps import parse_time
 
 INDEX: Final = "index.json"
 FILES: Final[Mapping[str, str]] = {
@@ -161,6 +163,11 @@ def check_manifest(manifest: Any, *, roles: Mapping[str, str], execution_id: int
     times = [manifest["started_at"], *(step["started_at"] for step in manifest["steps"]), manifest["ended_at"]]
     if times != sorted(times):
         findings.append(_about("manifest.steps", "its times go back"))
+    for step, ended in zip(manifest["steps"], times[2:], strict=True):
+        between = (parse_time(ended) - parse_time(step["started_at"])) // timedelta(milliseconds=1)
+        if between < step["duration_ms"]:
+            told = f"{step['name']} took {step['duration_ms']} ms, and {between} ms later it was over"
+            findings.append(_about("manifest.steps", told))
     for step in manifest["steps"]:
         if step["return_code"] != 0 or step["findings"]:
             findings.append(_about("manifest.failed", f"{step['name']} failed when the evidence was made"))

@@ -30,6 +30,8 @@ from noetl_core.replay.payload_uses import PayloadUses
 from noetl_core.surfaces.checksums import in_order
 from noetl_core.surfaces.shapes import Surface, check_row, key_of
 
+_GIVEN_UP: Final = strict.listing(strict.having("execution_id", strict.digits))
+
 
 class PayloadFile(NamedTuple):
     """Bytes that came along under a digest's name, as they are."""
@@ -64,9 +66,12 @@ class Evidence:
         """The events, checked and folded once."""
         if self._check is None:
             check = HistoryCheck(self.execution_id)
-            check.take(one for one in self.events if one.stream_version <= self.head.version)
+            # As they stand: whoever sorts them cannot say that they were not in order.
+            later = (place for place, one in enumerate(self.events) if one.stream_version > self.head.version)
+            up_to_head = next(later, len(self.events))
+            check.take(self.events[:up_to_head])
             check.end(self.head)
-            check.take(one for one in self.events if one.stream_version > self.head.version)
+            check.take(self.events[up_to_head:])
             self._check = check
         return self._check
 
@@ -297,7 +302,9 @@ def projector_summary(evidence: Evidence) -> list[Finding]:
     count = document.get("quarantined_count") if type(document) is dict else None
     if type(named) is not list or type(count) is not int:
         return [_about("projector", "this is not the summary of a projector")]
-    given_up = {str(one.get("execution_id")) for one in named if type(one) is dict}
+    if wrong := strict.problems(named, _GIVEN_UP, "quarantined"):
+        return [_about("projector", one) for one in wrong]
+    given_up = {one["execution_id"] for one in named}
     if str(evidence.execution_id) in given_up:
         return [_about("projector.quarantined", "a projector has given the execution up")]
     if count != len(given_up):  # A summary names only so many: the execution may be one of the others.

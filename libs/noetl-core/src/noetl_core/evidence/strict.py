@@ -127,6 +127,18 @@ def fields(**specs: Spec) -> Spec:
     return check
 
 
+def having(name: str, spec: Spec) -> Spec:
+    """An object with such a field, whatever else it has."""
+
+    def check(value: Any, at: str) -> Iterator[str]:
+        if type(value) is not dict:
+            yield f"{at} is {_kind(value)}, not an object"
+        else:
+            yield from spec(value.get(name), f"{at}.{name}")
+
+    return check
+
+
 def listing(spec: Spec) -> Spec:
     """A list of such things."""
 

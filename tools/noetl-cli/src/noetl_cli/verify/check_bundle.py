@@ -26,7 +26,7 @@ from noetl_core.evidence.documents import SCHEMA
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.gates import Evidence, PayloadFile, guarded, judge
 from noetl_core.evidence.verdict import Verdict
-from noetl_core.replay.event_lines import read_event_line
+from noetl_core.replay.event_lines import event_line, read_event_line
 
 from noetl_cli.verify.bundle_files import BundleReader
 
@@ -116,7 +116,10 @@ def _events(reader: BundleReader) -> tuple[list[StoredEvent], list[Finding]]:
     findings: list[Finding] = []
     for number, line in enumerate(reader.lines("events"), start=1):
         try:
-            events.append(read_event_line(line))
+            events.append(event := read_event_line(line))
+            if event_line(event) != line:
+                told = f"line {number} of the events is not spelt as evidence is"
+                findings.append(Finding(code="event.respelt", message=told, stream_version=event.stream_version))
         except NoetlError as exc:
             told = f"line {number} of the events: {exc.message}"
             findings.append(Finding(code="event.unreadable", message=told, stream_version=number))
