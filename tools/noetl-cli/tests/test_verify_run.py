@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import Any
 
 import pytest
 from noetl_cli.verify import make_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_contracts.clients import find_payloads
-from noetl_testkit.histories import (
-    WORKLOAD,
-)
-from noetl_testkit.verifying import Scene, keep, ref_to
+from noetl_core.ports.event_log import Scope
+from noetl_core.ports.live_rows import RowPage
+from noetl_core.ports.streams import StreamHead
+from noetl_testkit import verifying
+from noetl_testkit.compliance.projections import projected
+from noetl_testkit.histories import EXECUTION, WORKLOAD, sealed
+from noetl_testkit.verifying import Evidence, Scene, keep, ref_to
 
 
 async def test_an_execution_that_is_too_large_for_a_replay_of_api_is_proved_with_its_payloads(tmp_path: Path) -> None:
@@ -101,3 +106,77 @@ async def test_a_clock_that_is_set_back_on_the_way_is_no_contradiction(
 
     assert (await Scene().verify(tmp_path / "bundle")).findings == []
     assert check_bundle(tmp_path / "bundle").findings == []
+
+
+@pytest.mark.parametrize("version", [2**53, 2**62, -(2**62)])
+@pytest.mark.parametrize("anew", [True, False])
+async def test_a_version_that_json_has_no_number_for_is_named_by_evidence_that_shows_the_event(
+    tmp_path: Path, version: int, *, anew: bool
+) -> None:
+    scene = Scene(ref_to(b"[1]"))
+    await keep(scene, b"[1]")
+    stored = scene.history.stored
+    stored[2] = stored[2]._replace(aggregate_version=version)
+    if anew:
+        stored[:] = sealed(stored)
+
+    made = await scene.verify(tmp_path / "bundle")
+    checked = check_bundle(tmp_path / "bundle")
+
+    told = {(one.code, one.stream_version) for one in made.found["fetch"]}
+    assert told == {("event.not_canonical", 3)} | (set() if anew else {("event.changed", 3)})
+    assert checked.found["fetch"] == made.found["fetch"]
+    assert checked.evidence is not None
+    assert checked.evidence.events == stored
+
+
+async def test_rows_that_have_no_sum_are_named_by_the_event_that_left_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(ref_to(b"[1]"))
+    before = projected(scene.history)
+    monkeypatch.setattr(verifying, "projected", lambda _: before)
+    stored = scene.history.stored
+    stored[:] = sealed([*stored[:-1], stored[-1]._replace(aggregate_version=2**62)])
+
+    made = await scene.verify(tmp_path / "bundle")
+
+    assert ("event.not_folded", len(stored)) in {(one.code, one.stream_version) for one in made.found["fetch"]}
+    assert check_bundle(tmp_path / "bundle").found["fetch"] == made.found["fetch"]
+
+
+@pytest.mark.parametrize("version", [2**53, 2**62])
+async def test_a_head_that_json_has_no_number_for_gives_evidence_that_proves_nothing(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene()
+    head = await scene.evidence.find_stream(None, EXECUTION)
+
+    async def find_stream(self: Evidence, scope: Scope | None, execution_id: int) -> StreamHead:
+        return replace(head, version=version)
+
+    monkeypatch.setattr(Evidence, "find_stream", find_stream)
+
+    made = await scene.verify(tmp_path / "bundle")
+
+    assert "event.missing" in {one.code for one in made.findings}
+    assert f'"version":"{version}"' in (tmp_path / "bundle" / "manifest.json").read_text()
+    assert "manifest" in {one.code for one in check_bundle(tmp_path / "bundle").findings}
+
+
+@pytest.mark.parametrize("version", [2**53, 2**62])
+async def test_live_rows_at_a_version_that_json_has_no_number_for_give_evidence_that_proves_nothing(
+    tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Evidence.list_rows
+
+    async def list_rows(self: Evidence, *arguments: Any, **named: Any) -> RowPage:
+        page = await listed(self, *arguments, **named)
+        return replace(page, versions=dict.fromkeys(page.versions, version))
+
+    monkeypatch.setattr(Evidence, "list_rows", list_rows)
+
+    made = await Scene().verify(tmp_path / "bundle")
+
+    assert "projection.ahead" in {one.code for one in made.findings}
+    assert "live_rows" in {one.code for one in check_bundle(tmp_path / "bundle").findings}

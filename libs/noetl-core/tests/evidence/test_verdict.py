@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from noetl_core.envelope import StoredEvent, chain_checksum
 from noetl_core.errors import Corrupt
 from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.replay.history import Replay
-from noetl_testkit.histories import EXECUTION, History, two_steps
+from noetl_testkit.histories import EXECUTION, History, sealed, two_steps
 
 
 def test_numbers_that_add_up_to_no_number_of_json_are_found_by_the_version_that_left_them() -> None:
@@ -26,19 +25,3 @@ def test_numbers_that_add_up_to_no_number_of_json_are_found_by_the_version_that_
     assert check.replayed() is None
     with pytest.raises(Corrupt, match=rf"cannot be summed as version {place + 1} has left it"):
         replay.result().checksums()
-
-
-def sealed(events: list[StoredEvent]) -> list[StoredEvent]:
-    """The events under a chain of their own."""
-    chained: list[StoredEvent] = []
-    for event in events:
-        before = chained[-1].checksum if chained else ""
-        checksum = chain_checksum(
-            prev_checksum=before,
-            stream_version=event.stream_version,
-            aggregate_version=event.aggregate_version,
-            ingest_time=event.ingest_time,
-            body=event.body,
-        )
-        chained.append(event._replace(prev_checksum=before, checksum=checksum))
-    return chained

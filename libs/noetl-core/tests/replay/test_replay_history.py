@@ -247,13 +247,23 @@ def test_lines_of_events_are_read_as_they_were_written() -> None:
         assert read_event_line(event_line(event)) == event
 
 
+@pytest.mark.parametrize("version", [2**53 - 1, 2**53, 2**63 - 1, -(2**53), -(2**63)])
+def test_lines_of_events_tell_versions_that_json_has_no_number_for(version: int) -> None:
+    event = two_steps(History()).stored[0]._replace(aggregate_version=version, stream_version=version)
+    line = event_line(event)
+
+    assert read_event_line(line) == event
+    assert (f'"stream_version":"{version}"'.encode() in line) == (abs(version) > 2**53 - 1)
+
+
 @pytest.mark.parametrize("line", [b"", b"[]", b"{}", b'{"body":1}', b"\xff"])
 def test_what_is_no_line_of_an_event_is_refused(line: bytes) -> None:
     with pytest.raises(Corrupt):
         read_event_line(line)
     whole = event_line(two_steps(History()).stored[0])
-    with pytest.raises(Corrupt):
-        read_event_line(whole.replace(b'"stream_version":1', b'"stream_version":"1"'))
+    for number in (b'"1"', b'"9007199254740991"', b'"9999999999999999999999"', b'"01152921504606846976"'):
+        with pytest.raises(Corrupt):
+            read_event_line(whole.replace(b'"stream_version":1', b'"stream_version":' + number))
 
 
 def test_differences_name_what_came_and_what_became_of_it() -> None:

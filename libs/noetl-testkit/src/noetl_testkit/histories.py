@@ -21,7 +21,7 @@ from noetl_core.commands.events import (
     CommandIssued,
     CommandStarted,
 )
-from noetl_core.envelope import Draft, StoredEvent
+from noetl_core.envelope import Draft, StoredEvent, chain_checksum
 from noetl_core.errors import NoetlError
 from noetl_core.executions.events import (
     CtxUpdated,
@@ -353,3 +353,19 @@ def shuffled_delivery(
     delivered += [event for event in events if choose.random() < doubling]
     choose.shuffle(delivered)
     return delivered
+
+
+def sealed(events: Sequence[StoredEvent]) -> list[StoredEvent]:
+    """The events under a chain of their own, as somebody makes one who can write the log."""
+    chained: list[StoredEvent] = []
+    for event in events:
+        before = chained[-1].checksum if chained else ""
+        checksum = chain_checksum(
+            prev_checksum=before,
+            stream_version=event.stream_version,
+            aggregate_version=event.aggregate_version,
+            ingest_time=event.ingest_time,
+            body=event.body,
+        )
+        chained.append(event._replace(prev_checksum=before, checksum=checksum))
+    return chained

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from noetl_core.canonical import JsonObject, encode, sha256_hex
+from noetl_core.canonical import MAX_SAFE_INTEGER, JsonObject, encode, sha256_hex
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, LocatorInvalid, NoetlError
 from noetl_core.evidence import strict
@@ -120,7 +120,13 @@ Gate = Callable[[Evidence], list[Finding]]
 
 def fetch(evidence: Evidence) -> list[Finding]:
     """The history is whole and unchanged, up to the head and beyond."""
-    return list(evidence.history().findings)
+    findings = list(evidence.history().alone().findings)
+    for event in evidence.events:
+        if abs(event.aggregate_version) > MAX_SAFE_INTEGER:
+            version = event.stream_version
+            told = f"event {version}: {event.aggregate_version} is no version that JSON has a number for"
+            findings.append(Finding(code="event.not_canonical", message=told, stream_version=version))
+    return findings
 
 
 def state_integrity(evidence: Evidence) -> list[Finding]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
+from typing import Final
 
-from noetl_core.canonical import JsonObject, decode, encode
+from noetl_core.canonical import JsonObject, decode, encode, normalize
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, NoetlError
 from noetl_core.timestamps import format_time, parse_time
@@ -14,9 +16,15 @@ _FIELDS = _PLACE | {"body"}
 _FIELDS_OF_OTHERS = _PLACE | {"body_base64"}
 """Bytes that are no text were written by nobody; evidence has to show them nevertheless."""
 
+_LARGE: Final = re.compile(r"-?[1-9][0-9]{15,18}")
+"""Digits of an integer of 63 bits that a double may not hold."""
+
 
 def event_line(event: StoredEvent) -> bytes:
-    """One event with its place, as canonical JSON without a line feed; `body` is a text: its bytes are what counts."""
+    """One event with its place, as canonical JSON without a line feed; `body` is a text: its bytes are what counts.
+
+    Versions that JSON has no number for, which nobody could have written either, are told by their digits as text.
+    """
     try:
         body: JsonObject = {"body": event.body.decode()}
     except UnicodeDecodeError:
@@ -24,11 +32,11 @@ def event_line(event: StoredEvent) -> bytes:
     return encode(
         {
             **body,
-            "aggregate_version": event.aggregate_version,
+            "aggregate_version": normalize(event.aggregate_version),
             "checksum": event.checksum,
             "ingest_time": format_time(event.ingest_time),
             "prev_checksum": event.prev_checksum,
-            "stream_version": event.stream_version,
+            "stream_version": normalize(event.stream_version),
         }
     )
 
@@ -69,6 +77,8 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    if type(value) is not int:
-        raise Corrupt(f"the line of an event has {type(value).__name__} where a number belongs")
-    return value
+    if type(value) is int:
+        return value
+    if type(value) is str and _LARGE.fullmatch(value) and type(normalize(int(value))) is str:
+        return int(value)
+    raise Corrupt(f"the line of an event has {type(value).__name__} where a number belongs")

@@ -12,8 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final
 
-from noetl_core.canonical import decode, encode, sha256_hex
-from noetl_core.errors import InvalidInput, NoetlError
+from noetl_core.canonical import decode, encode, normalize, sha256_hex
+from noetl_core.errors import InvalidInput, NoetlError, NotCanonical
 from noetl_core.evidence.bundle import FILES, INDEX, PAYLOAD, PAYLOADS, Artifact, artifact, index_document
 
 MAX_DOCUMENT: Final = 1024 * 1024 * 1024
@@ -35,8 +35,12 @@ class BundleWriter:
         self.artifacts.append(artifact(role, FILES[role], data))
 
     def add_json(self, role: str, document: Any) -> None:
-        """The same, of a document."""
-        self.add(role, encode(document) + b"\n")
+        """The same, of a document; what JSON has no number for, as of a history that somebody forged, is text."""
+        try:
+            data = encode(document)
+        except NotCanonical:
+            data = encode(normalize(document))
+        self.add(role, data + b"\n")
 
     def add_payload(self, sha256: str, data: bytes) -> None:
         """Bytes that events refer to, under the digest that they refer by."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from noetl_core.canonical import encode
+from noetl_core.canonical import encode, normalize
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import NoetlError
 from noetl_core.evidence import strict
@@ -147,7 +147,7 @@ def _check_report(report: Any, checked: CheckedBundle, evidence: Evidence) -> li
     again = verdict.to_json()
     if evidence.schema == 1:  # which told no registries
         del again["upcasters"]
-    if encode(report["verdict"]) != encode(again):
+    if encode(report["verdict"]) != encode(normalize(again)):
         return [Finding(code="report", message="its verdict is not what the evidence gives")]
     if not report["proved"]:
         return [Finding(code="report", message="it says that nothing was proved")]
