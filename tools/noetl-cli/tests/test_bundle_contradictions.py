@@ -104,12 +104,25 @@ def test_payloads_that_were_to_come_along_cannot_be_left_out(bundle: Bundle, sta
 
 
 @pytest.mark.parametrize(
-    "said", [{"uses": 9}, {"media_type": "text/html"}, {"stored_bytes": 4}, {"stored_bytes": 9_000_000}]
+    "said",
+    [
+        {"uses": 9},
+        {"media_type": "text/html"},
+        {"stored_bytes": 4},
+        {"stored_bytes": 4, "included": False},
+        {"stored_bytes": 9_000_000, "included": False},
+    ],
 )
 def test_what_is_said_of_a_payload_is_what_events_and_bytes_say(bundle: Bundle, said: dict[str, Any]) -> None:
     bundle.edit_payloads(lambda listed: listed[0].update(said))
 
     assert "payload.differs" in bundle.codes()
+
+
+def test_a_payload_that_came_along_is_not_too_large_for_it(bundle: Bundle) -> None:
+    bundle.edit_payloads(lambda listed: listed[0].update(stored_bytes=9_000_000))
+
+    assert bundle.codes() == {"payload.included"}
 
 
 @pytest.mark.parametrize("left", [None, b"not json at all", b"null", b""])

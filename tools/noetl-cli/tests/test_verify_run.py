@@ -11,13 +11,14 @@ import pytest
 from noetl_cli.verify import make_bundle
 from noetl_cli.verify.check_bundle import check_bundle
 from noetl_contracts.clients import find_payloads
+from noetl_core.envelope import Draft
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import RowPage
 from noetl_core.ports.streams import StreamHead
 from noetl_testkit import verifying
 from noetl_testkit.compliance.projections import projected
 from noetl_testkit.histories import EXECUTION, WORKLOAD, sealed
-from noetl_testkit.verifying import Evidence, Scene, keep, ref_to
+from noetl_testkit.verifying import TWO_MIB, Evidence, Scene, keep, ref_to
 
 
 async def test_an_execution_that_is_too_large_for_a_replay_of_api_is_proved_with_its_payloads(tmp_path: Path) -> None:
@@ -70,6 +71,22 @@ async def test_an_address_of_somebody_else_is_named_and_hides_no_payload_of_one_
     assert (tmp_path / "bundle" / "payloads" / own.sha256).read_bytes() == b"[1]"
     checked = check_bundle(tmp_path / "bundle")
     assert {one.code for one in checked.found["payload_resolution"]} == {"payload.missing"}
+
+
+@pytest.mark.parametrize("limit", [TWO_MIB, 3])
+async def test_the_size_of_a_payload_that_comes_along_is_that_of_its_bytes_whatever_an_event_names(
+    tmp_path: Path, limit: int
+) -> None:
+    ref = ref_to(b"[1]")
+    scene, called = Scene(), Scene(ref)
+    note = {"uri": ref.uri, "sha256": ref.sha256, "bytes": 30}
+    scene.history.add(Draft(event_type="order.noted", idempotency_key="noted", meta={"note": note}))
+    for drafts in called.history.transactions[1:]:
+        scene.history.add(*drafts)
+    await keep(scene, b"[1]")
+
+    assert (await scene.verify(tmp_path / "bundle", max_payload_bytes=limit)).findings == []
+    assert check_bundle(tmp_path / "bundle").findings == []
 
 
 async def test_what_does_not_come_along_is_read_all_the_same_unless_it_is_large(

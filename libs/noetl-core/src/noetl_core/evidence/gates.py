@@ -267,8 +267,9 @@ def _against_history(told: Sequence[Mapping[str, Any]], uses: PayloadUses, schem
             "media_type": use.media_type,
             "uses": use.uses,
         }
-        if schema > 1 and use.bytes and one["status"] in RESOLVED:
-            # Of one that did not come along nothing else tells the size. The first version did not compare it.
+        if schema > 1 and use.bytes and one["status"] in RESOLVED and not one["included"]:
+            # Nothing else tells its size; of one that came along its bytes do, and anybody's event may name another.
+            # The first version did not compare it.
             fields["stored_bytes"] = use.bytes
         findings += [
             _about("payload.differs", f"{name} of payload {digest} is {one[name]!r}, events say {value!r}")

@@ -90,7 +90,7 @@ def run(
     directory = None if no_bundle else into or Path(f"evidence-{execution_id}")
     options = Options(
         execution_id=execution_id,
-        max_payload_bytes=0 if no_bundle else max_payload_mb * MIB,
+        max_payload_bytes=max_payload_mb * MIB,
         wait_seconds=wait_seconds,
         projector=projector,
     )
