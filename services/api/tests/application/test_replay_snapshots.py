@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from noetl_api.application import replay_histories
@@ -12,7 +13,7 @@ from noetl_api.application.replay_seeds import ReplaySeeds
 from noetl_api.telemetry import ReplayMetrics
 from noetl_core.envelope import StoredEvent
 from noetl_core.errors import Corrupt, NoetlError, TooLargeToReplay, Unavailable
-from noetl_core.ports.event_log import Scope
+from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.replay.history import Replay, Replayed
 from noetl_core.replay.sizes import Size
 from noetl_core.replay.snapshots import Rules, Snapshot, take_snapshot
@@ -218,6 +219,23 @@ async def test_who_wants_proof_is_told_of_an_event_that_was_changed_since_somebo
 
     with pytest.raises(Corrupt, match="version 6"):
         await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
+
+
+async def test_who_wants_proof_is_told_of_an_event_that_was_removed_since_somebody_else_wanted_it() -> None:
+    world = World()
+    head = len(world.history.stored)
+    await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
+    whole = world.log.read
+
+    async def without_the_sixth(*where: Any, **named: Any) -> EventPage:
+        page = await whole(*where, **named)
+        return replace(page, events=tuple(event for event in page.events if event.stream_version != 6))
+
+    world.log.read = without_the_sixth  # type: ignore[method-assign]
+
+    with pytest.raises(Corrupt, match="no event at version 6"):
+        async with asyncio.timeout(5):
+            await world.histories(None, EXECUTION, head, from_start=True, look_again=True)
 
 
 async def test_pages_after_the_first_take_the_proof_that_the_first_has_made_and_read_one_event() -> None:
