@@ -87,7 +87,7 @@ def write_lake(directory: Path, wanted: int) -> tuple[int, int]:
     for number in range(_FILES):
         some = [event for history in histories[number::_FILES] for event in history.stored]
         (directory / f"{number}.parquet").write_bytes(ParquetEvents().encode_events(some))
-    heads = {str(one.execution_id): len(one.stored) for one in histories}
+    heads = {str(one.execution_id): (len(one.stored), one.stored[-1].checksum) for one in histories}
     (directory / "heads.json").write_text(json.dumps(heads), encoding="utf-8")
     return events, len(histories)
 
@@ -116,20 +116,20 @@ def fold_on_spark(directory: Path, cores: int) -> list[float]:
     from noetl_adapters.spark.lake_events import directory_events  # noqa: PLC0415 - after the session's environment
     from noetl_adapters.spark.verify_job import verify_lake  # noqa: PLC0415 - after the session's environment
 
-    lengths: dict[str, int] = json.loads((directory / "heads.json").read_text(encoding="utf-8"))
+    ends: dict[str, tuple[int, str]] = json.loads((directory / "heads.json").read_text(encoding="utf-8"))
     heads = {
         int(one): StreamHead(
             execution_id=int(one),
             tenant_id="default",
             organization_id="default",
             version=version,
-            checksum="",
+            checksum=checksum,
             terminal=True,
             updated_at=NOON,
         )
-        for one, version in lengths.items()
+        for one, (version, checksum) in ends.items()
     }
-    expected = sum(lengths.values())
+    expected = sum(version for version, _ in ends.values())
     with tempfile.TemporaryDirectory() as scratch:
         spark = start_session(SparkSettings(master=f"local[{cores}]"), Path(scratch))
         try:

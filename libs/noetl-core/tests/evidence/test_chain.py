@@ -125,6 +125,13 @@ def test_pages_are_checked_as_the_whole_is() -> None:
     assert [one.code for one in check.end(Head(version=len(STORED) + 2))] == ["event.missing"]
 
 
+def test_a_head_without_a_checksum_is_another_one_than_that_of_the_last_event() -> None:
+    emptied, unknown = Head(version=len(STORED), checksum=""), Head(version=len(STORED))
+
+    assert [one.code for one in check_chain(EXECUTION, STORED, head=emptied)] == ["event.other_than_head"]
+    assert check_chain(EXECUTION, STORED, head=unknown) == []
+
+
 def _sealed(event: StoredEvent) -> StoredEvent:
     checksum = chain_checksum(
         prev_checksum=event.prev_checksum,

@@ -16,7 +16,8 @@ class Head:
     """Where a stream ends, from a source other than its events: what the last of them cannot prove by themselves."""
 
     version: int
-    checksum: str = ""
+    checksum: str | None = None
+    """None: whoever tells of the end does not know it. An empty one is known, and is that of no event."""
 
 
 class ChainCheck:
@@ -27,7 +28,7 @@ class ChainCheck:
         self._deep = deep
         """Whether the inside of each event is looked at too; its seal covers it, unless somebody sealed it anew."""
         self._version = after.version if after else 0
-        self._checksum = after.checksum if after else ""
+        self._checksum = (after.checksum if after else None) or ""
         """Where a history is taken up in its middle, the event before is known from elsewhere."""
 
     @property
@@ -56,7 +57,7 @@ class ChainCheck:
         if head.version < self._version:
             message = f"the stream ends at version {head.version}, and events up to {self._version} are here"
             return [Finding(code="event.beyond_head", message=message, stream_version=head.version + 1)]
-        if head.checksum and head.checksum != self._checksum:
+        if head.checksum is not None and head.checksum != self._checksum:
             message = f"the last event has checksum {self._checksum}, the stream's head says {head.checksum}"
             return [Finding(code="event.other_than_head", message=message, stream_version=head.version)]
         return []

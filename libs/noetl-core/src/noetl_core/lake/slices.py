@@ -21,8 +21,8 @@ class VersionRange:
     tenant_id: str
     first: int
     last: int
-    checksum: str = ""
-    """Of the last event, where the head says it; empty where a history is cut."""
+    checksum: str | None = None
+    """Of the last event, where the head says it; None where a history is cut."""
 
     @property
     def events(self) -> int:
@@ -133,4 +133,4 @@ def _check_head(head: StreamHead, position: Position) -> None:
 
 def _split(one: VersionRange, events: int) -> tuple[VersionRange, VersionRange]:
     last = one.first + events - 1
-    return replace(one, last=last, checksum=""), replace(one, first=last + 1)
+    return replace(one, last=last, checksum=None), replace(one, first=last + 1)
