@@ -35,6 +35,16 @@ async def test_an_execution_that_is_too_large_for_a_replay_of_api_is_proved_with
     assert sorted(scene.payloads.fetched) == sorted([WORKLOAD.sha256, ref_to(b"[1]").sha256, ref_to(b"[2]").sha256])
 
 
+async def test_a_head_that_was_put_back_is_told_though_no_byte_of_the_evidence_shows_it() -> None:
+    scene = Scene(ref_to(b"[1]"))
+    await keep(scene, b"[1]")
+    scene.log.put_back[EXECUTION] = 2
+
+    made = await scene.verify(None)
+
+    assert [(one.code, one.stream_version) for one in made.findings] == [("event.beyond_head", 3)]
+
+
 async def test_payloads_that_are_missing_corrupt_or_of_somebody_else_are_named(tmp_path: Path) -> None:
     missing, corrupt, foreign = ref_to(b"[1]"), ref_to(b"[2]"), ref_to(b"[3]", "rival")
     scene = Scene(missing, corrupt, foreign)

@@ -274,6 +274,21 @@ async def test_one_that_has_ended_since_its_head_was_listed_is_judged_by_where_t
     assert verified.verdict.version == len(history.stored)
 
 
+@pytest.mark.parametrize("listed_before", [False, True])
+async def test_a_head_that_was_put_back_is_not_taken_for_an_execution_that_moved(listed_before: bool) -> None:
+    history, rows = ended_history(), Rows()
+    log, length = HistoryLog(history), len(history.stored)
+    await rows.store.write([projected(history)])
+    log.put_back[EXECUTION] = length - 3
+    head = head_of(history, length if listed_before else length - 3)
+
+    (verified,) = await VerifyExecutions(log, rows)([head])
+
+    (finding,) = verified.verdict.findings
+    assert (finding.code, finding.stream_version) == ("event.beyond_head", length - 2)
+    assert f"ends at version {length - 3}, and events up to {length} are here" in finding.message
+
+
 def ended_history() -> History:
     history = next(one for one in (telling_history(choices(seed)) for seed in range(20)) if head_of(one).terminal)
     assert history.stored[-1].envelope().event_type == "playbook.failed"

@@ -118,6 +118,7 @@ class Scene:
             told = {"status": "ok", "reference": reference, "parent_ref": None, "context": {}}
             result = replace(done(call), result=told)
             self.history.add(call, claimed(call), started(call), result, completed(call))
+        self.log = HistoryLog(self.history)
         self.evidence = Evidence(self.history)
         self.payloads = Payloads()
 
@@ -128,7 +129,7 @@ class Scene:
         )
         await self.evidence.store.write([projected(self.history)])
         clients: Any = SimpleNamespace(
-            replay=Replays(), evidence=self.evidence, payloads=self.payloads, events=HistoryLog(self.history)
+            replay=Replays(), evidence=self.evidence, payloads=self.payloads, events=self.log
         )
         options = Options(execution_id=EXECUTION, max_payload_bytes=max_payload_bytes, wait_seconds=0)
         with new_bundle(directory) as writer:

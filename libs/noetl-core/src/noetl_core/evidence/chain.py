@@ -55,8 +55,7 @@ class ChainCheck:
         if head.version > self._version:
             return [_missing(self._version + 1, head.version)]
         if head.version < self._version:
-            message = f"the stream ends at version {head.version}, and events up to {self._version} are here"
-            return [Finding(code="event.beyond_head", message=message, stream_version=head.version + 1)]
+            return [beyond_head(head.version, self._version)]
         if head.checksum is not None and head.checksum != self._checksum:
             message = f"the last event has checksum {self._checksum}, the stream's head says {head.checksum}"
             return [Finding(code="event.other_than_head", message=message, stream_version=head.version)]
@@ -142,6 +141,12 @@ def _content_digest(envelope: Envelope) -> str:
         meta=envelope.meta,
     )
     return draft.content_sha256()
+
+
+def beyond_head(version: int, last: int) -> Finding:
+    """There are events where the stream has ended."""
+    message = f"the stream ends at version {version}, and events up to {last} are here"
+    return Finding(code="event.beyond_head", message=message, stream_version=version + 1)
 
 
 def _missing(first: int, last: int) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from noetl_core.envelope import StoredEvent
-from noetl_core.evidence.chain import Head
+from noetl_core.evidence.chain import Head, beyond_head
 from noetl_core.evidence.findings import Finding
 from noetl_core.evidence.live import LiveState, read_live
 from noetl_core.evidence.verdict import HistoryCheck, Verdict
@@ -63,9 +63,9 @@ class VerifyExecutions:
         told: dict[int, list[Finding]] = {}
         for head in heads:
             check = checked[head.execution_id] = checks[head.execution_id] or HistoryCheck(head.execution_id)
-            await self._read_to(check, head.version)
+            beyond = await self._read_to(check, head.version)
             check.end(Head(version=head.version, checksum=head.checksum))
-            told[head.execution_id] = check.told_otherwise(head)
+            told[head.execution_id] = [*beyond, *check.told_otherwise(head)]
         live, unsettled = await read_live(
             self._rows,
             self._scope,
@@ -79,9 +79,10 @@ class VerifyExecutions:
         for head in heads:
             check, state = checked[head.execution_id], live.get(head.execution_id)
             if state is not None and not check.findings:
-                await self._read_to(check, state.version)
+                told[head.execution_id] += await self._read_to(check, state.version)
             verdict = check.against(state, unsettled=head.execution_id in unsettled)
-            verdict = replace(verdict, findings=(*verdict.findings, *told[head.execution_id]))
+            findings = dict.fromkeys((*verdict.findings, *told[head.execution_id]))
+            verdict = replace(verdict, findings=tuple(findings))
             verified.append(Verified(head=head, check=check, live=state, verdict=verdict))
         return verified
 
@@ -96,16 +97,24 @@ class VerifyExecutions:
             after = page.following
         return found
 
-    async def _read_to(self, check: HistoryCheck, version: int) -> None:
-        """What is not there is not waited for: the check names it."""
+    async def _read_to(self, check: HistoryCheck, version: int) -> list[Finding]:
+        """What is not there is not waited for: the check names it. Given are events that the log does not own up to.
+
+        Head and events of a page are of one moment, so an event beyond the head is none that has just been written.
+        """
+        beyond: list[Finding] = []
         while check.version < version:
             page = await self._log.read(
                 self._scope, check.execution_id, from_version=check.version + 1, to_version=version, limit=PAGE
             )
             if not page.events:
-                return
+                break
             self._seen(page.events)
             check.take(page.events)
+            last = page.events[-1].stream_version
+            if last > page.head_version and not beyond:
+                beyond.append(beyond_head(page.head_version, last))
+        return beyond
 
 
 def batches(heads: Sequence[StreamHead]) -> Iterator[list[StreamHead]]:

@@ -21,6 +21,8 @@ class HistoryLog:
         self.histories = {history.execution_id: history for history in histories}
         self.now: datetime = NOON + timedelta(hours=1)
         self.failure: NoetlError | None = None
+        self.put_back: dict[int, int] = {}
+        """Where somebody put a head back to, and left the events."""
         self.reads: list[tuple[int, int, int]] = []
         """What was read: execution, first and last version."""
         self.attempts = 0
@@ -55,7 +57,9 @@ class HistoryLog:
         chosen = stored[from_version - 1 : to_version or len(stored)][:limit]
         self.reads.append((execution_id, from_version, from_version + len(chosen) - 1))
         return EventPage(
-            events=tuple(chosen), head_version=len(stored), terminal=_has_ended(self.histories[execution_id])
+            events=tuple(chosen),
+            head_version=self.put_back.get(execution_id, len(stored)),
+            terminal=_has_ended(self.histories[execution_id]),
         )
 
     async def moved_heads(
