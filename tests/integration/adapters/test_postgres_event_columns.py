@@ -113,3 +113,54 @@ async def test_a_result_that_is_gone_is_named(
     await admin.execute("UPDATE noetl.event SET result = NULL WHERE execution_id = $1", execution_id)
 
     assert await named(pool, execution_id) == [(2, "result")]
+
+
+_PUT_BESIDE = """
+INSERT INTO noetl.event (
+    execution_id, stream_version, event_id, tenant_id, organization_id, event_type, aggregate_type, aggregate_id,
+    aggregate_version, idempotency_key, content_sha256, event_time, ingest_time, prev_checksum, checksum, body)
+SELECT execution_id, $2, event_id + 1, tenant_id, organization_id, event_type, aggregate_type, aggregate_id,
+       aggregate_version, idempotency_key || 'x', content_sha256, event_time, ingest_time, prev_checksum, checksum, body
+FROM noetl.event
+WHERE execution_id = $1 AND stream_version = 2"""
+
+
+@pytest.mark.parametrize("version", [-7, 0, 3, 40])
+async def test_an_event_that_stands_where_nobody_reads_its_seal_is_named(
+    pool: ConnectionPool, admin: asyncpg.Connection, execution_id: int, version: int
+) -> None:
+    await admin.execute(_PUT_BESIDE, execution_id, version)
+
+    page = await PostgresEventColumns(pool).check_columns(None, [execution_id])
+
+    assert {(told, one.code, one.stream_version) for told, one in page.findings} == {
+        (execution_id, "event.column_differs", version)
+    }
+    assert "it stands outside of versions 1 to 2" in page.findings[0][1].message
+
+
+async def test_bytes_that_cannot_be_read_are_named(
+    pool: ConnectionPool, admin: asyncpg.Connection, execution_id: int
+) -> None:
+    await admin.execute(
+        r"UPDATE noetl.event SET body = '\xff' WHERE execution_id = $1 AND stream_version = 2", execution_id
+    )
+
+    page = await PostgresEventColumns(pool).check_columns(None, [execution_id])
+
+    ((told, finding),) = page.findings
+    assert (told, finding.code, finding.stream_version) == (execution_id, "event.column_differs", 2)
+    assert finding.message.startswith("event 2: its bytes cannot be read: ")
+
+
+async def test_an_event_that_was_taken_from_another_execution_is_named(
+    pool: ConnectionPool, admin: asyncpg.Connection, execution_id: int
+) -> None:
+    await admin.execute(
+        "UPDATE noetl.event SET body = convert_to(replace(convert_from(body, 'UTF8'), $1::text, '7'), 'UTF8') "
+        "WHERE execution_id = $2 AND stream_version = 2",
+        str(execution_id),
+        execution_id,
+    )
+
+    assert "execution_id" in [name for _, name in await named(pool, execution_id)]

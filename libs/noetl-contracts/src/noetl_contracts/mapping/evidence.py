@@ -204,6 +204,7 @@ def event_place(token: str) -> Place | None:
     if not token:
         return None
     execution_id, slash, version = token.partition("/")
-    if not slash or not version.isdecimal():
+    # A version that the log never gives may be stored all the same: the page after it begins there.
+    if not slash or not version.removeprefix("-").isdecimal():
         raise InvalidInput(f"{token!r} is not a page token")
     return parse_id(execution_id, what="page_token"), int(version)
