@@ -12,6 +12,7 @@ from noetl_adapters.verify.share_payloads import SharePayloads
 from noetl_adapters.verify.shares import ShareReport
 from noetl_cli.connection import Server
 from noetl_cli.verify import bulk
+from noetl_contracts.clients import find_payloads
 from noetl_core.canonical import encode
 from noetl_core.evidence.verdict import Verdict
 from noetl_core.ports.event_log import Scope
@@ -100,3 +101,21 @@ async def test_an_address_of_somebody_else_hides_no_payload_of_one_s_own() -> No
 
     assert [(one.code, others.uri in one.message) for one in found] == [("payload.missing", True)]
     assert share.counts() == {"missing": 1, "verified": 1}
+
+
+async def test_a_large_payload_that_was_cut_short_is_named_though_nobody_reads_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(find_payloads, "READ_UP_TO", 3)
+    payloads: Any = Payloads()
+    whole, cut = ref_to(b"[1, 2, 3]"), ref_to(b"[4, 5, 6]")
+    payloads.store.objects |= {whole.uri: b"[1, 2, 3]", cut.uri: b"[4, 5"}
+    share, uses = SharePayloads(payloads), PayloadUses()
+    for ref in (whole, cut):
+        uses.add(encode({"about": ref.to_json()}))
+
+    found = await share(uses, Scope(tenant_id="default", organization_id="default"))
+
+    told = f"stored_bytes of payload {cut.sha256} is 5, events say 9"
+    assert [(one.code, one.message) for one in found] == [("payload.differs", told)]
+    assert (payloads.fetched, share.counts()) == ([], {"present": 2})
