@@ -9,8 +9,9 @@ from noetl_adapters.postgres.pool import PATIENT, open_pool
 from noetl_adapters.postgres.projections import PostgresProjections
 from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_adapters.postgres.surface_tables import KEYS, TABLES
-from noetl_core.errors import InvalidInput, Unavailable
-from noetl_core.surfaces.shapes import Surface
+from noetl_core.errors import Corrupt, InvalidInput, Unavailable
+from noetl_core.ports.event_log import Scope
+from noetl_core.surfaces.shapes import Surface, check_row
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
 from noetl_testkit.compliance.projections import (
@@ -143,7 +144,7 @@ async def test_a_registry_counts_only_with_the_version_that_it_was_written_with(
 
 @pytest.mark.parametrize("column", ["tenant_id", "organization_id"])
 @pytest.mark.parametrize("surface", TABLES)
-async def test_a_row_of_another_owner_than_its_execution_is_none_of_it(
+async def test_a_row_of_another_owner_than_its_execution_says_so(
     projections: PostgresProjections, dsn: str, surface: Surface, column: str
 ) -> None:
     history = telling_history(choices(1))
@@ -160,7 +161,34 @@ async def test_a_row_of_another_owner_than_its_execution_is_none_of_it(
     after = await projections.list_rows(None, [EXECUTION], limit=10_000)
 
     assert set(before.rows) - set(after.rows) == {victim}
-    assert set(after.rows) < set(before.rows)
+    (told,) = set(after.rows) - set(before.rows)
+    assert (told.surface, told.key) == (victim.surface, victim.key)
+    owner = {"tenant_id": "default", "organization_id": "default", column: "rival"}
+    assert told.row() == {**victim.row(), **owner}
+    with pytest.raises(Corrupt, match=r"is stored for .*rival"):
+        check_row(surface, told.row())
+
+
+@pytest.mark.parametrize("surface", TABLES)
+async def test_rows_of_an_execution_that_has_none_of_its_own_are_listed(
+    projections: PostgresProjections, dsn: str, surface: Surface
+) -> None:
+    history = telling_history(choices(1))
+    await projections.write([projected(history)])
+    admin = await asyncpg.connect(dsn)
+    for table in {"execution", *TABLES.values()} - {TABLES[surface]}:
+        await admin.execute(f"DELETE FROM noetl.{table}")  # noqa: S608 - names of ours
+    await admin.execute(f"UPDATE noetl.{TABLES[surface]} SET tenant_id = 'rival'")  # noqa: S608 - names of ours
+    await admin.close()
+
+    everybody, rivals = [
+        await projections.list_live(scope, after=0, limit=1)
+        for scope in (None, Scope(tenant_id="rival", organization_id="default"))
+    ]
+
+    assert [(one.execution_id, one.tenant_id) for one in everybody.executions] == [(EXECUTION, "rival")]
+    assert rivals == everybody
+    assert (await projections.list_live(SCOPE, after=0, limit=1)).executions == ()
 
 
 async def test_a_server_that_went_away_is_unavailable_and_not_a_defect(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noetl_core.canonical import encode
 from noetl_core.catalog import is_terminal
 from noetl_core.evidence.live import LiveState
 from noetl_core.evidence.verdict import HistoryCheck
@@ -20,8 +22,9 @@ from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace
 from noetl_core.ports.projection_store import ProjectedExecution
 from noetl_core.ports.streams import StreamHead
 from noetl_core.sharding import shard_of
+from noetl_core.surfaces.shapes import Surface
 from noetl_core.upcasting.releases import UPCASTERS
-from noetl_testkit.compliance.projections import limited, projected
+from noetl_testkit.compliance.projections import limited, projected, running
 from noetl_testkit.frame_histories import drawn_frame_history
 from noetl_testkit.histories import EXECUTION, NOON, History, choices, drawn_history, initialized
 from noetl_testkit.memory.history_log import HistoryLog
@@ -287,6 +290,24 @@ async def test_a_head_that_was_put_back_is_not_taken_for_an_execution_that_moved
     (finding,) = verified.verdict.findings
     assert (finding.code, finding.stream_version) == ("event.beyond_head", length - 2)
     assert f"ends at version {length - 3}, and events up to {length} are here" in finding.message
+
+
+async def test_a_row_that_is_stored_for_somebody_else_is_told_with_its_key_and_its_owner() -> None:
+    (history, *_), rows = running(History()), Rows()
+    await rows.store.write([projected(history)])
+    (proved,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+    commands = rows.store.rows[Surface.COMMANDS]
+    row = json.loads(next(iter(commands.values())))
+    forged = {**row, "command_id": "forged", "tenant_id": "evil", "organization_id": "default"}
+    commands[EXECUTION, "forged"] = encode(forged)
+
+    (verified,) = await VerifyExecutions(HistoryLog(history), rows)([head_of(history)])
+
+    assert proved.verdict.is_proved, proved.verdict.findings
+    shape, parity = verified.verdict.findings
+    assert (shape.code, parity.code, parity.surface) == ("row.shape", "parity.differs", "commands")
+    told = "the row forged of commands is stored for evil/default, and its execution is not theirs"
+    assert shape.message == told
 
 
 def ended_history() -> History:

@@ -133,14 +133,18 @@ class PostgresProjections:
             return await read_page(connection, scope, execution_ids, after=after, limit=limit)
 
     async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
-        """Executions that have a row, by the key of the table, or by the tenant's part of the listing."""
-        # One row more than asked for tells whether there is another page.
-        if scope is None:
-            rows = await self._fetch("list_live", after, limit + 1)
-        else:
-            rows = await self._fetch("list_live_of", after, limit + 1, scope.tenant_id, scope.organization_id)
-        shown = tuple(LiveExecution(**row) for row in rows[:limit])
-        return LivePage(executions=shown, following=shown[-1].execution_id if len(rows) > limit else None)
+        """Executions that have a row on any surface, among so many with ids above one."""
+        # One more than asked for tells whether there is another page.
+        rows = await self._fetch("list_live", after, limit + 1)
+        found = [LiveExecution(**row) for row in rows[:limit]]
+        return LivePage(
+            executions=tuple(
+                one
+                for one in found
+                if scope is None or (one.tenant_id, one.organization_id) == (scope.tenant_id, scope.organization_id)
+            ),
+            following=found[-1].execution_id if len(rows) > limit else None,
+        )
 
     async def _refusals(self, connection: asyncpg.Connection, execution_ids: set[int]) -> Mapping[int, Refusal]:
         if not execution_ids:

@@ -12,7 +12,7 @@ from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace, StoredRow
 from noetl_core.surfaces.shapes import Surface
 
-from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, execution_row_of, row_of
+from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, execution_row_of, listed_row_of
 
 MAX_PAGE_BYTES: Final = 2 * 1024 * 1024
 _VERSIONS: Final = """
@@ -53,7 +53,7 @@ async def read_page(
                     place = RowPlace(surface=last.surface, execution_id=last.execution_id, key=last.key)
                     return replace(page, rows=tuple(rows), following=place)
                 is_own = surface is Surface.EXECUTION
-                data = encode(execution_row_of(record) if is_own else row_of(surface, record, offset=2))
+                data = encode(execution_row_of(record) if is_own else listed_row_of(surface, record))
                 rows.append(StoredRow(execution_id=record[0], surface=surface, key=record[1], data=data))
                 left -= len(data)
     return replace(page, rows=tuple(rows))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import asyncpg
 from noetl_core.canonical import JsonObject, decode, encode
 from noetl_core.surfaces.execution_rows import routing_facts
-from noetl_core.surfaces.shapes import SHAPES, Kind, Row, Surface, without_absent
+from noetl_core.surfaces.shapes import OWNER_FIELDS, SHAPES, Kind, Row, Surface, without_absent
 from noetl_core.timestamps import format_time
 
 TABLES: Final[Mapping[Surface, str]] = {
@@ -64,19 +64,19 @@ def upsert(surface: Surface, *, parameter: int) -> str:
 def listing(surface: Surface) -> str:
     """Rows of some executions behind a place, by execution and key; only as many as a page may have.
 
-    A row that is another owner's than its execution is none of it: whoever looks for rows by owner would not see it.
+    A row that is another owner's than its execution comes along and tells so: reapers would act on it.
     """
     columns = ", ".join(
         f'"{name}"::text' if kind is Kind.JSON else f'"{name}"' for name, kind in SHAPES[surface].fields.items()
     )
     key = KEYS[surface]
     return f"""
-SELECT execution_id AS at, {key} AS row_key, {columns}
+SELECT execution_id AS at, {key} AS row_key, {columns}, tenant_id, organization_id,
+       (tenant_id, organization_id) = (
+           SELECT tenant_id, organization_id FROM noetl.execution AS own WHERE own.execution_id = stored.execution_id
+       ) AS is_own
 FROM noetl.{TABLES[surface]} AS stored
 WHERE execution_id = ANY($1::bigint[]) AND (execution_id, {key}) > ($2, $3)
-  AND (tenant_id, organization_id) = (
-      SELECT tenant_id, organization_id FROM noetl.execution AS own WHERE own.execution_id = stored.execution_id
-  )
 ORDER BY execution_id, {key}
 LIMIT $4"""  # noqa: S608 - made of the names of fields
 
@@ -113,6 +113,12 @@ def row_of(surface: Surface, record: asyncpg.Record, *, offset: int) -> JsonObje
     return without_absent(
         {name: _from_column(kind, record[offset + place]) for place, (name, kind) in enumerate(fields.items())}
     )
+
+
+def listed_row_of(surface: Surface, record: asyncpg.Record) -> JsonObject:
+    """A row of a listing; whose it is, it says only if that is not the owner of its execution."""
+    row = row_of(surface, record, offset=2)
+    return row if record["is_own"] else {**row, **{name: record[name] for name in OWNER_FIELDS}}
 
 
 EXECUTION_ROWS: Final = """

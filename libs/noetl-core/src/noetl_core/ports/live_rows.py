@@ -82,7 +82,7 @@ class RowPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveExecution:
-    """An execution as its own row names it, whatever the log says of it."""
+    """An execution as its own row names it, or another one where that is gone, whatever the log says of it."""
 
     execution_id: int
     tenant_id: str
@@ -92,18 +92,21 @@ class LiveExecution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePage:
-    """Some of them, by their ids."""
+    """Those of some executions that were asked for, by their ids."""
 
     executions: tuple[LiveExecution, ...]
     following: int | None
-    """The last of them; None when there are no more."""
+    """The last execution that was looked at; None when there are no more."""
 
 
 class LiveExecutions(Protocol):
     """Lists what has a row: rows are left when the log has lost an execution with everything that named it."""
 
     async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int = 1000) -> LivePage:
-        """Executions with ids above one; no scope means any tenant's, also of one that the log does not name."""
+        """Looks at so many executions that have a row of any surface, with ids above one.
+
+        No scope means any tenant's, also of one that the log does not name.
+        """
         ...
 
 

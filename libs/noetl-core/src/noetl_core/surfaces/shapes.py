@@ -140,10 +140,18 @@ def without_absent(fields: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None and value != ""}
 
 
+OWNER_FIELDS: Final = ("tenant_id", "organization_id")
+"""Only the execution's own row has them; another one is shown with them if it is stored for somebody else."""
+
+
 def check_row(surface: Surface, row: Row) -> None:
     """Refuse a row that is not of its surface's shape: a field too many, one too few, or one of another type."""
     shape = SHAPES[surface]
     fields = shape.fields
+    if surface is not Surface.EXECUTION and any(name in row for name in OWNER_FIELDS):
+        owner = "/".join(str(row.get(name)) for name in OWNER_FIELDS)
+        key = "/".join(str(row.get(name)) for name in shape.identity)
+        raise Corrupt(f"the row {key} of {surface} is stored for {owner}, and its execution is not theirs")
     if unknown := sorted(row.keys() - fields.keys()):
         raise Corrupt(f"a row of {surface} has unknown fields: {', '.join(unknown)}")
     if missing := sorted(shape.required.keys() - row.keys()):

@@ -453,8 +453,8 @@ class ProjectionStoreCompliance(ABC):
         foreign = (4, "other", 1)
         assert await listed(None) == [own[:2], [own[2], foreign]]
         assert await listed(SCOPE) == [own[:2], own[2:]]
-        assert await listed(others) == [[foreign]]
-        assert await listed(Scope(tenant_id="other", organization_id="x")) == [[]]
+        assert await listed(others) == [[], [foreign]]
+        assert await listed(Scope(tenant_id="other", organization_id="x")) == [[], []]
 
     async def test_a_listing_can_be_narrowed(self, store: ProjectionStore) -> None:
         ended = two_steps(History(EXECUTION + 1))

@@ -209,7 +209,7 @@ class InMemoryProjections:
         return replace(page, following=last)
 
     async def list_live(self, scope: Scope | None, *, after: int = 0, limit: int) -> LivePage:
-        """Executions that have a row, by their ids."""
+        """Executions that have a row, by their ids; none has rows and not its own."""
         self._check()
         found = [
             LiveExecution(
@@ -219,10 +219,15 @@ class InMemoryProjections:
                 stream_version=row.view.stream_version,
             )
             for execution_id, row in sorted(self.executions.items())
-            if execution_id > after and (scope is None or _is_of(scope, row.view))
+            if execution_id > after
         ]
-        shown = tuple(found[:limit])
-        return LivePage(executions=shown, following=shown[-1].execution_id if len(found) > limit else None)
+        looked_at = found[:limit]
+        return LivePage(
+            executions=tuple(
+                one for one in looked_at if scope is None or _is_of(scope, self.executions[one.execution_id].view)
+            ),
+            following=looked_at[-1].execution_id if len(found) > limit else None,
+        )
 
     async def checkpoints(self, shards: Collection[int]) -> Mapping[int, ShardCheckpoint]:
         """How far these shards have come."""

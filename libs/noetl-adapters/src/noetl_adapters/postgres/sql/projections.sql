@@ -95,19 +95,67 @@ SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, stat
 FROM noetl.execution
 WHERE execution_id = $1
 
--- name: list_live
-SELECT execution_id, tenant_id, organization_id, stream_version
-FROM noetl.execution
-WHERE execution_id > $1
-ORDER BY execution_id
-LIMIT $2
-
--- name: list_live_of — one tenant
-SELECT execution_id, tenant_id, organization_id, stream_version
-FROM noetl.execution
-WHERE execution_id > $1 AND tenant_id = $3 AND organization_id = $4
-ORDER BY execution_id
-LIMIT $2
+-- name: list_live — from execution to execution by the keys of all surfaces, one step each however many rows it has; whose
+-- it is, is told by its own row, and by another one only where there is none
+WITH RECURSIVE found AS (
+    SELECT $1::bigint AS execution_id, 0 AS place
+    UNION ALL
+    SELECT following.execution_id, found.place + 1
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT execution_id
+        FROM (
+            (SELECT execution_id FROM noetl.execution WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+            UNION ALL
+            (SELECT execution_id FROM noetl.command WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+            UNION ALL
+            (SELECT execution_id FROM noetl.loop WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+            UNION ALL
+            (SELECT execution_id FROM noetl.stage WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+            UNION ALL
+            (SELECT execution_id FROM noetl.frame WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+            UNION ALL
+            (SELECT execution_id FROM noetl.business_object WHERE execution_id > found.execution_id
+             ORDER BY execution_id LIMIT 1)
+        ) AS surfaces
+        ORDER BY execution_id
+        LIMIT 1
+    ) AS following
+    WHERE found.place < $2
+)
+SELECT found.execution_id, owner.tenant_id, owner.organization_id, owner.stream_version
+FROM found
+CROSS JOIN LATERAL (
+    SELECT tenant_id, organization_id, stream_version
+    FROM (
+        (SELECT 0 AS rank, tenant_id, organization_id, stream_version FROM noetl.execution
+         WHERE execution_id = found.execution_id)
+        UNION ALL
+        (SELECT 1 AS rank, tenant_id, organization_id, stream_version FROM noetl.command
+         WHERE execution_id = found.execution_id ORDER BY command_id LIMIT 1)
+        UNION ALL
+        (SELECT 2 AS rank, tenant_id, organization_id, stream_version FROM noetl.loop
+         WHERE execution_id = found.execution_id ORDER BY loop_id LIMIT 1)
+        UNION ALL
+        (SELECT 3 AS rank, tenant_id, organization_id, stream_version FROM noetl.stage
+         WHERE execution_id = found.execution_id ORDER BY stage_id LIMIT 1)
+        UNION ALL
+        (SELECT 4 AS rank, tenant_id, organization_id, stream_version FROM noetl.frame
+         WHERE execution_id = found.execution_id ORDER BY frame_id LIMIT 1)
+        UNION ALL
+        (SELECT 5 AS rank, tenant_id, organization_id, stream_version FROM noetl.business_object
+         WHERE execution_id = found.execution_id ORDER BY object_key LIMIT 1)
+    ) AS stored
+    ORDER BY rank
+    LIMIT 1
+) AS owner
+WHERE found.place > 0
+ORDER BY found.execution_id
 
 -- name: list_executions
 SELECT execution_id, tenant_id, organization_id, path, version, catalog_id, status, last_event_type, last_node_name,
