@@ -11,7 +11,7 @@ from noetl_adapters.postgres.snapshots import PostgresSnapshots
 from noetl_adapters.postgres.surface_tables import KEYS, TABLES
 from noetl_core.errors import Corrupt, InvalidInput, Unavailable
 from noetl_core.ports.event_log import Scope
-from noetl_core.surfaces.shapes import Surface, check_row
+from noetl_core.surfaces.shapes import Surface, check_row, key_of
 from noetl_core.upcasting.releases import UPCASTERS
 from noetl_testkit.backends import PostgresBackend, TemplateDatabase, fresh_database, template_database
 from noetl_testkit.compliance.projections import (
@@ -166,6 +166,42 @@ async def test_a_row_of_another_owner_than_its_execution_says_so(
     owner = {"tenant_id": "default", "organization_id": "default", column: "rival"}
     assert told.row() == {**victim.row(), **owner}
     with pytest.raises(Corrupt, match=r"is stored for .*rival"):
+        check_row(surface, told.row())
+
+
+@pytest.mark.parametrize(
+    ("surface", "column", "value"),
+    [
+        (Surface.EXECUTION, "error", '{"a":1,"a":2}'),
+        (Surface.EXECUTION, "start_time", "infinity"),
+        (Surface.STAGES, "total", "9007199254740993"),
+        (Surface.STAGES, "frame_policy", "1e400"),
+        (Surface.COMMANDS, "issued_at", "infinity"),
+        (Surface.BUSINESS_OBJECTS, "attributes", "1e400"),
+    ],
+)
+async def test_a_row_that_cannot_be_read_says_so_and_hides_no_other(
+    projections: PostgresProjections, dsn: str, surface: Surface, column: str, value: str
+) -> None:
+    history = telling_history(choices(1))
+    await projections.write([projected(history)])
+    before = await projections.list_rows(SCOPE, [EXECUTION], limit=10_000)
+    (victim, *_) = (row for row in before.rows if row.surface is surface)
+    table, key = TABLES.get(surface, "execution"), KEYS.get(surface, "execution_id::text")
+    admin = await asyncpg.connect(dsn)
+    changed = await admin.execute(
+        f"UPDATE noetl.{table} SET {column} = '{value}' WHERE {key} = $1",  # noqa: S608 - names and values of ours
+        victim.key,
+    )
+    await admin.close()
+
+    after = await projections.list_rows(SCOPE, [EXECUTION], limit=10_000)
+
+    assert changed == "UPDATE 1"
+    assert set(before.rows) - set(after.rows) == {victim}
+    (told,) = set(after.rows) - set(before.rows)
+    assert (told.surface, told.key, key_of(surface, told.row())) == (surface, victim.key, victim.key)
+    with pytest.raises(Corrupt, match=f"the row {victim.key} of {surface} cannot be read: "):
         check_row(surface, told.row())
 
 

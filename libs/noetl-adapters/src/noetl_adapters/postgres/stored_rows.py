@@ -8,9 +8,10 @@ from typing import Final
 
 import asyncpg
 from noetl_core.canonical import encode
+from noetl_core.errors import NoetlError
 from noetl_core.ports.event_log import Scope
 from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace, StoredRow
-from noetl_core.surfaces.shapes import Surface
+from noetl_core.surfaces.shapes import SHAPES, UNREADABLE, Surface
 
 from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, execution_row_of, listed_row_of
 
@@ -52,11 +53,20 @@ async def read_page(
                     last = rows[-1]
                     place = RowPlace(surface=last.surface, execution_id=last.execution_id, key=last.key)
                     return replace(page, rows=tuple(rows), following=place)
-                is_own = surface is Surface.EXECUTION
-                data = encode(execution_row_of(record) if is_own else listed_row_of(surface, record))
+                data = _data(surface, record)
                 rows.append(StoredRow(execution_id=record[0], surface=surface, key=record[1], data=data))
                 left -= len(data)
     return replace(page, rows=tuple(rows))
+
+
+def _data(surface: Surface, record: asyncpg.Record) -> bytes:
+    try:
+        return encode(execution_row_of(record) if surface is Surface.EXECUTION else listed_row_of(surface, record))
+    except Exception as exc:
+        # Whatever it is: a column may hold anything that somebody wrote into it, and one row must not hide the others.
+        reason = exc.message if isinstance(exc, NoetlError) else f"{type(exc).__name__}: {exc}"
+        identity = {name: str(record[name]) for name in (*SHAPES[surface].identity, "execution_id")}
+        return encode({**identity, UNREADABLE: reason})
 
 
 def _from(after: RowPlace | None) -> list[Surface]:

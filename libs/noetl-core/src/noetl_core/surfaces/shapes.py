@@ -130,6 +130,11 @@ SHAPES: Final[Mapping[Surface, Shape]] = {
 _TYPES: Final[Mapping[Kind, type]] = {T: str, W: str, N: str, I: int, B: bool}
 
 
+def _named(surface: Surface, row: Row) -> str:
+    key = "/".join(str(row.get(name)) for name in SHAPES[surface].identity)
+    return f"the row {key} of {surface}"
+
+
 def key_of(surface: Surface, row: Row) -> str:
     """The identity of a row as one text; types of business objects have no slash, so no two rows share one."""
     return "/".join(row[name] for name in SHAPES[surface].identity)
@@ -142,16 +147,19 @@ def without_absent(fields: Mapping[str, Any]) -> JsonObject:
 
 OWNER_FIELDS: Final = ("tenant_id", "organization_id")
 """Only the execution's own row has them; another one is shown with them if it is stored for somebody else."""
+UNREADABLE: Final = "unreadable"
+"""In place of the fields of a row whose columns hold what no row can: why nobody can read it."""
 
 
 def check_row(surface: Surface, row: Row) -> None:
     """Refuse a row that is not of its surface's shape: a field too many, one too few, or one of another type."""
     shape = SHAPES[surface]
     fields = shape.fields
+    if UNREADABLE in row:
+        raise Corrupt(f"{_named(surface, row)} cannot be read: {row[UNREADABLE]}")
     if surface is not Surface.EXECUTION and any(name in row for name in OWNER_FIELDS):
         owner = "/".join(str(row.get(name)) for name in OWNER_FIELDS)
-        key = "/".join(str(row.get(name)) for name in shape.identity)
-        raise Corrupt(f"the row {key} of {surface} is stored for {owner}, and its execution is not theirs")
+        raise Corrupt(f"{_named(surface, row)} is stored for {owner}, and its execution is not theirs")
     if unknown := sorted(row.keys() - fields.keys()):
         raise Corrupt(f"a row of {surface} has unknown fields: {', '.join(unknown)}")
     if missing := sorted(shape.required.keys() - row.keys()):
