@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,13 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from noetl_core.canonical import encode
 from noetl_core.catalog import is_terminal
+from noetl_core.errors import NoetlError, Unavailable
 from noetl_core.evidence.live import LiveState
 from noetl_core.evidence.verdict import HistoryCheck
 from noetl_core.evidence.verify_executions import BATCH_EVENTS, BATCH_EXECUTIONS, VerifyExecutions, batches
 from noetl_core.execution_view import late_after
 from noetl_core.executions.events import ExecutionCancelled, StepEntered
 from noetl_core.loops.events import LoopStarted
-from noetl_core.ports.event_log import Scope
+from noetl_core.ports.event_columns import ColumnPage, Place
+from noetl_core.ports.event_log import EventPage, Scope
 from noetl_core.ports.live_rows import ExecutionColumns, RowPage, RowPlace
 from noetl_core.ports.projection_store import ProjectedExecution
 from noetl_core.ports.streams import StreamHead
@@ -308,6 +310,66 @@ async def test_a_row_that_is_stored_for_somebody_else_is_told_with_its_key_and_i
     assert (shape.code, parity.code, parity.surface) == ("row.shape", "parity.differs", "commands")
     told = "the row forged of commands is stored for evil/default, and its execution is not theirs"
     assert shape.message == told
+
+
+class BrokenAt(HistoryLog):
+    """Nobody can read the events of one execution, nor its rows, nor compare its columns."""
+
+    def __init__(self, rows: Rows, broken: int, *histories: History, refused: NoetlError) -> None:
+        super().__init__(*histories)
+        self._rows = rows
+        self._broken = broken
+        self._refused = refused
+        self.of_events = self.of_rows = self.of_columns = False
+
+    async def read(self, scope: Scope | None, execution_id: int, **place: Any) -> EventPage:
+        if self.of_events and execution_id == self._broken:
+            raise self._refused
+        return await super().read(scope, execution_id, **place)
+
+    async def list_rows(self, scope: Scope | None, wanted: Mapping[int, int], **place: Any) -> RowPage:
+        if self.of_rows and self._broken in wanted:
+            raise self._refused
+        return await self._rows.list_rows(scope, wanted, **place)
+
+    async def check_columns(
+        self, scope: Scope | None, execution_ids: Collection[int], *, after: Place | None = None
+    ) -> ColumnPage:
+        if self.of_columns and self._broken in execution_ids:
+            raise self._refused
+        return ColumnPage(findings=(), following=None)
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [("of_events", "event.unreadable"), ("of_rows", "row.shape"), ("of_columns", "event.column_differs")],
+)
+async def test_what_nobody_can_read_of_one_execution_is_told_of_it_and_the_others_are_proved(
+    what: str, code: str
+) -> None:
+    histories = [telling_history(choices(seed), execution_id=EXECUTION + seed) for seed in range(3)]
+    rows = Rows()
+    await rows.store.write([projected(history) for history in histories])
+    broken = BrokenAt(rows, EXECUTION + 1, *histories, refused=NoetlError("internal error"))
+    setattr(broken, what, True)
+
+    verified = await VerifyExecutions(broken, broken, columns=broken)([head_of(one) for one in histories])
+
+    first, second, third = (one.verdict for one in verified)
+    assert first.is_proved
+    assert third.is_proved
+    assert (second.findings[0].code, second.findings[0].message) == (code, "it cannot be read: internal error")
+
+
+@pytest.mark.parametrize("what", ["of_events", "of_rows", "of_columns"])
+async def test_what_is_away_is_no_finding(what: str) -> None:
+    history, rows = telling_history(choices(1)), Rows()
+    await rows.store.write([projected(history)])
+    broken = BrokenAt(rows, EXECUTION, history, refused=Unavailable("away"))
+    setattr(broken, what, True)
+
+    with pytest.raises(Unavailable):
+        await VerifyExecutions(broken, broken, columns=broken)([head_of(history)])
 
 
 def ended_history() -> History:

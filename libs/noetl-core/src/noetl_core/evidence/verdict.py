@@ -48,7 +48,7 @@ class Verdict:
     """That of the live rows; empty if nobody knows. Rows that are equal are proved, whatever they were folded with."""
     findings: Sequence[Finding] = ()
     unsettled: bool = False
-    """It moved whenever its rows were looked at, so nothing is said of them."""
+    """It moved whenever its rows were looked at, or they could not be read, so nothing else is said of them."""
 
     @property
     def is_proved(self) -> bool:

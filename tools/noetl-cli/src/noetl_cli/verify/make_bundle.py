@@ -34,7 +34,13 @@ from noetl_cli.connection import Clients
 from noetl_cli.verify.bundle_files import BundleWriter
 
 PROJECTOR_SECONDS: Final = 10.0
-_BESIDE_THE_BYTES: Final = ("event.beyond_head", "event.column_differs", "stream.differs")
+_BESIDE_THE_BYTES: Final = (
+    "event.beyond_head",
+    "event.column_differs",
+    "event.unreadable",
+    "row.shape",
+    "stream.differs",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
