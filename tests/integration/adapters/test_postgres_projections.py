@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -203,6 +204,24 @@ async def test_a_row_that_cannot_be_read_says_so_and_hides_no_other(
     assert (told.surface, told.key, key_of(surface, told.row())) == (surface, victim.key, victim.key)
     with pytest.raises(Corrupt, match=f"the row {victim.key} of {surface} cannot be read: "):
         check_row(surface, told.row())
+
+
+@pytest.mark.parametrize(
+    ("value", "year"), [("infinity", 9999), ("20000-01-01", 9999), ("-infinity", 1), ("0044-03-15 BC", 1)]
+)
+async def test_a_deadline_that_no_calendar_has_is_told_as_another_one(
+    projections: PostgresProjections, dsn: str, value: str, year: int
+) -> None:
+    await projections.write([projected(two_steps(History()))])
+    admin = await asyncpg.connect(dsn)
+    await admin.execute(f"UPDATE noetl.execution SET next_deadline = '{value}'")  # noqa: S608 - values of ours
+    await admin.close()
+
+    page = await projections.list_rows(SCOPE, [EXECUTION], limit=1)
+
+    told = page.columns[EXECUTION].next_deadline
+    assert told is not None
+    assert (told.year, told.utcoffset()) == (year, timedelta(0))
 
 
 @pytest.mark.parametrize("surface", TABLES)

@@ -18,7 +18,8 @@ from noetl_adapters.postgres.surface_tables import EXECUTION_ROWS, LISTINGS, exe
 MAX_PAGE_BYTES: Final = 2 * 1024 * 1024
 _VERSIONS: Final = """
 SELECT execution_id, stream_version, CASE WHEN upcasters_version = stream_version THEN upcasters END,
-       shard, next_deadline
+       shard, CASE WHEN next_deadline IS NOT NULL
+                   THEN greatest(least(next_deadline, '9999-12-31 00:00:00+00'), '0001-01-02 00:00:00+00') END
 FROM noetl.execution
 WHERE execution_id = ANY($1::bigint[]) AND ($2::text IS NULL OR (tenant_id = $2 AND organization_id = $3))"""
 
@@ -31,7 +32,10 @@ async def read_page(
     after: RowPlace | None,
     limit: int,
 ) -> RowPage:
-    """At most seven statements, however many executions there are."""
+    """At most seven statements, however many executions there are.
+
+    Of a deadline that no calendar has the nearest one that it has is told: it is another one than the log gives.
+    """
     whose = (None, None) if scope is None else (scope.tenant_id, scope.organization_id)
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetch(_VERSIONS, list(execution_ids), *whose)
