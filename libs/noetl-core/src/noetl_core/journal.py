@@ -76,15 +76,18 @@ class Journal:
         """Whether an event is the next one; earlier ones are known, later ones leave a gap."""
         return event.stream_version == self._known_version + 1
 
-    def extend(self, events: Iterable[StoredEvent]) -> list[Recorded]:
-        """Take the next events of the log, and tell which they were; what is known already is passed over."""
-        taken: list[Recorded] = []
+    def extend(self, events: Iterable[StoredEvent]) -> None:
+        """Take the next events of the log; what is known already is passed over."""
         for event in events:
-            if not self.follows(event):
-                continue
-            taken.append(record(event))
-            self._waiting.append(taken[-1])
-            self._known_version, self._checksum = event.stream_version, event.checksum
+            self.take(event)
+
+    def take(self, event: StoredEvent) -> Recorded | None:
+        """The next event of the log; None if it is not the next one."""
+        if not self.follows(event):
+            return None
+        taken = record(event)
+        self._waiting.append(taken)
+        self._known_version, self._checksum = event.stream_version, event.checksum
         return taken
 
     def advance(self, *, at_head: bool) -> None:

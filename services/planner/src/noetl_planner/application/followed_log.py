@@ -212,10 +212,10 @@ class FollowedLog:
         return page
 
     def _extend(self, events: Sequence[StoredEvent]) -> None:
-        for event in events:  # one by one: those before one that cannot be read are known as well
-            for taken in self._journal.extend([event]):
-                if isinstance(taken.content, CommandClaimed):
-                    self._claimed_elsewhere.add(taken.content.command_id)
+        for event in events:  # those before one that cannot be read are known as well
+            taken = self._journal.take(event)
+            if taken is not None and isinstance(taken.content, CommandClaimed):
+                self._claimed_elsewhere.add(taken.content.command_id)
 
     def _tell_of_claims(self) -> None:
         """Workers may not have heard of claims that were not made here: whoever made them may be gone, and so may the
